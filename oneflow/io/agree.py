@@ -21,7 +21,7 @@ class Named:
     """The result of an agreement.
 
     globals: by name, in an order that is equal on all ranks. everything: this rank's whole tree.
-    said: what each rank had to say.
+    said: the message of each rank.
     """
 
     globals: dict[str, Found]
@@ -30,7 +30,7 @@ class Named:
 
 
 def agree(pact: AllOrNone, tree: Encoder, said: Json = None) -> Named:
-    """Names what is to be saved. Raises CheckpointError if a rank's tree has no form, DesyncError
+    """Name the tensors to save. Raises CheckpointError if a rank's tree has no form, DesyncError
     if the global tensors differ between ranks."""
     pact.error = pact.error or tree.error
     mine = [f for f in tree.found if f.is_global]
@@ -65,7 +65,7 @@ def _named(tree: Encoder, owners: list[int], said: list[Any]) -> Named:
 
 
 def named_locally(tree: Encoder) -> dict[str, Found]:
-    """Names for a tree without global tensors: what shares memory is stored once."""
+    """Name the tensors of a tree without global ones: those that share memory are stored once."""
     known: dict[object, str] = {}
     return tree.name(lambda _, one: known.setdefault(_memory_of(one.array), f"t{len(known)}"))
 

@@ -1,4 +1,4 @@
-"""File work of all ranks together: what fails on one of them is an error on all, naming the rank.
+"""File work of all ranks together: a failure on one of them is an error on all, naming the rank.
 
 Without this a full disk on one rank would leave the others waiting in the next collective, and a
 checkpoint of which a part is missing would look like a good one.
@@ -47,8 +47,8 @@ class AllOrNone:
             return None
 
     def meet(self, said: Json = None) -> list[Any]:
-        """Return what every rank says (as JSON can), by rank. Raises CheckpointError on all ranks
-        if one of them failed.
+        """Return the messages of all ranks (values that JSON has), by rank. Raises CheckpointError
+        on all ranks if one of them failed.
         """
         text = None if self.error is None else _text(self.error)
         if self.world_size == 1:

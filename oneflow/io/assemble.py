@@ -35,9 +35,9 @@ def assemble(
     map_location: MapLocation,
     names: Names | None = None,
 ) -> Any:
-    """The object. make, array_of: give what is stored under a name, and are asked once for each, in
-    the order of the tree.  map_location: see `load`.  names: those of code that are followed; None:
-    those that the caller listed.
+    """Make the object. make, array_of: give the tensor or array of a name, and are asked once for
+    each, in the order of the tree.  map_location: see `load`.  names: those of code that are
+    followed; None: those that the caller listed.
 
     Each tensor is moved before the next is made. Raises CheckpointError.
     """
@@ -68,7 +68,7 @@ def assemble(
 
 
 def names_in(form: Json) -> tuple[list[str], list[str]]:
-    """List what a tree names: the tensors and the arrays, each once and in order. Raises
+    """List the names in a tree: of the tensors and of the arrays, each once and in order. Raises
     CheckpointError for a form that is none; nothing is made.
     """
     tensors: dict[str, None] = {}

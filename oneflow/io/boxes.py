@@ -27,7 +27,7 @@ def read_box(
 
     shape: of the whole array in the source, in C order.  wanted: of the part, one slice a dim.
     target: of the part's shape and the array's dtype, may be strided.
-    Of very many short runs that share pages of the file, what lies between them is read as well:
+    Of very many short runs that share pages of the file, the bytes between them are read as well:
     the system fetches whole pages anyway, and a call for each run would take far longer.
     """
     if not target.size:

@@ -62,18 +62,18 @@ def save(
     global_dst_rank: all ranks call it; this one gets the global tensors, one at a time, and writes
     the like.
     With global tensors and without global_dst_rank: all ranks call it with the same path, which
-    becomes a folder; each rank writes a part of every tensor, and rank 0 what is not global.
+    becomes a folder; each rank writes a part of every tensor, and rank 0 the rest.
 
-    A module, and any other object, is stored as the name of its class and what it holds: what its
-    `__getstate__` gives, or its attributes. Functions and classes in it are names. Objects that a
+    A module, and any other object, is stored as the name of its class and its state: the result of
+    its `__getstate__`, or its attributes. Functions and classes in it are names. Objects that a
     call has to make (open files, lambdas, iterators) have no form.
 
     A graph (`nn.Graph`) that was called is written as a job file for inference: see its `export`.
 
     A file or a folder becomes visible when it is complete and on the disk; before, an older one of
-    the same name stays. Raises CheckpointError for what has no form in a checkpoint, and on all
-    ranks if one of them fails; DesyncError if the ranks do not save the same. Files are in the
-    safetensors format; the structure is JSON in their metadata, or in the folder's manifest.
+    the same name stays. Raises CheckpointError for objects that have no form in a checkpoint, and
+    on all ranks if one of them fails; DesyncError if the ranks do not save the same. Files are in
+    the safetensors format; the structure is JSON in their metadata, or in the folder's manifest.
     """
     if isinstance(obj, Savable):
         obj.save_job_file(as_path(path_or_buffer))
@@ -211,20 +211,20 @@ def load(
     mmap: bool | None = None,
     pickle_module: object = None,
 ) -> Any:
-    """Reads what `save` wrote, a checkpoint of PyTorch or of upstream OneFlow, safetensors files,
-    or several of them through their index (`*.safetensors.index.json`).
+    """Read a file or folder of `save`, a checkpoint of PyTorch or of upstream OneFlow, safetensors
+    files, or several of them through their index (`*.safetensors.index.json`).
 
     global_src_rank: all ranks call it; only this one reads; all get global tensors on
     placement("cpu", [global_src_rank]).
     A folder that all ranks wrote is read by all ranks of the world together, each its own part:
-    laid out as when it was saved, or, if this world lacks some of those ranks, on all ranks (what
-    was in copies in copies, the rest split along dim 0).
+    laid out as when it was saved, or, if this world lacks some of those ranks, on all
+    ranks (copies as copies, the rest split along dim 0).
     map_location: a device, a placement, (placement, sbp), a dict from devices to devices, or a
     function of the tensor, or of the tensor and the device that it was saved from, that gives one
     of these or the tensor to use; the second argument may be one, too, as in PyTorch. Without
     it local tensors come back on the kind of device that they were saved from: to this rank's GPU,
     or to the CPU where there is no GPU.
-    With a placement (and sbp) each rank reads of such a folder what it will hold there; a function
+    With a placement (and sbp) each rank reads of such a folder its own part there; a function
     gets the tensor laid out as said above.
 
     weights_only: False makes objects of every class that can be imported, which runs code of those

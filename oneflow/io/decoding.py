@@ -31,7 +31,7 @@ class Making(Protocol):
         """Return an empty module of the layer of that name in `oneflow.nn`."""
 
     def fill_module(self, made: object, tables: modules.Tables) -> None:
-        """Give it what it holds."""
+        """Give a module its tables."""
 
     def instance(self, name: str) -> Any:
         """Return an object without a state of the class of that name."""
@@ -53,7 +53,7 @@ class Making(Protocol):
 
 
 class AsTree:
-    """Makes nothing but plain containers: for those who ask what a file holds."""
+    """Makes nothing but plain containers: for listing a file's contents."""
 
     def module(self, _: str) -> Any:
         return {}
@@ -122,7 +122,7 @@ def decode(
     array: Callable[[str], object],
     making: Making | None = None,
 ) -> Any:
-    """The inverse of `Encoder`.  tensor: gives what is stored under a name, told whether it asks
+    """The inverse of `Encoder`.  tensor: gives the tensor of a name, told whether it asks
     for gradients, whether it is a parameter, and whether it is local and was on a GPU; array:
     likewise.  making: see above; None: AsTree.  Raises CheckpointError.
     """
@@ -159,7 +159,7 @@ class _Decoder:
     # ---- values that may stand in several places -------------------------------------------------
 
     def _note(self, form: Form, made: T) -> Any:
-        """Take note of a mutable value before what it holds is decoded."""
+        """Take note of a mutable value before its contents are decoded."""
         if "id" in form:
             self._shared[_number(form["id"])] = made
         return made

@@ -24,7 +24,7 @@ def as_open(target: Target) -> IO[bytes] | None:
 
 
 def as_path(target: Target) -> Path:
-    """The path that `target` is. Raises TypeError for what is none."""
+    """Return `target` as a path. Raises TypeError for an object that is none."""
     return Path(os.fspath(cast("AnyPath", target)))
 
 
@@ -60,7 +60,9 @@ class OpenFile:
             raise CheckpointError(f"{path} is not a regular file")
 
     def read_into(self, offset: int, target: memoryview, is_counted: bool = True) -> None:
-        """is_counted: among what was read of checkpoints; what is only verified is not."""
+        """Fill `target` from an offset. is_counted: among the bytes read of checkpoints; bytes that
+        are only verified are not.
+        """
         if is_counted:
             METRICS.checkpoint_nbytes["read"] += target.nbytes
         done = 0
@@ -103,7 +105,7 @@ class Memory:
 
 
 class Verified:
-    """A file of which what is read is only verified, and not counted."""
+    """A file whose bytes are read to be verified, and not counted."""
 
     def __init__(self, file: OpenFile) -> None:
         self._file = file

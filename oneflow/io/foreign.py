@@ -62,7 +62,7 @@ def refuse(name: Name) -> RefusedError:
 
 
 def load_torch(data: bytes, names_of_code: Names | None = None) -> Any:
-    """Read what `torch.save` wrote into a zip file. Tensors come as local CPU tensors."""
+    """Read a zip file of `torch.save`. Tensors come as local CPU tensors."""
     try:
         archive = zipfile.ZipFile(io.BytesIO(data))
         names = archive.namelist()
@@ -86,8 +86,8 @@ def _meanings(names: Names | None, set_state: SetState | None = None) -> Foreign
 
 
 def load_torch_legacy(data: bytes, names_of_code: Names | None = None) -> Any:
-    """Read what `torch.save` wrote before it wrote zip files: pickles one after another, of which
-    the fourth is the object, then the storages' names, then each storage behind its size.
+    """Read a file of `torch.save` from before it wrote zip files: pickles one after another, of
+    which the fourth is the object, then the storages' names, then each storage behind its size.
     """
     file = io.BytesIO(data)
     found: dict[str, tuple[np.dtype[Any], int]] = {}
@@ -136,7 +136,7 @@ def _keys(value: object, found: dict[str, Any]) -> list[str]:
 def load_upstream(
     data: bytes, folder: Path | None = None, names_of_code: Names | None = None
 ) -> Any:
-    """Read what upstream's `save` pickled: {"protocol_version": 1, "oneflow": ..., "data": object}.
+    """Read a pickle of upstream's `save`: {"protocol_version": 1, "oneflow": ..., "data": object}.
 
     folder: of tensors kept outside the pickle. Raises CheckpointError if it is no such file.
     """

@@ -62,7 +62,7 @@ class ForeignObjects:
         return self._names.kind(_ours(name))
 
     def _refuse(self, name: Name, error: RefusedError) -> None:
-        """Raise: a hint is added for what may be a class of a program."""
+        """Raise the error, with a hint for a name that may be a class of a program."""
         if name.module.split(".")[0] in ("torch", "numpy"):
             raise error
         try:

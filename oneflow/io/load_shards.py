@@ -1,4 +1,4 @@
-"""Reads a folder of shards: each rank only the bytes of its own part, whatever layout is wanted."""
+"""Reads a folder of shards: each rank only the bytes of its own part, for any layout."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class _Load:
         self.boxes = {name: self._box(name) for name in self.layouts}
 
     def _box(self, name: str) -> Box | None:
-        """Return what this rank reads of a tensor."""
+        """Return the box that this rank reads of a tensor."""
         shape, layout = self.manifest.tensors[name].shape, self.layouts[name]
         if layout is None:
             return Box((0,) * len(shape), shape)
@@ -174,7 +174,7 @@ class _Load:
         return wrap_global(shard, stored.type, placement, nd_sbp)
 
     def _check_digests(self) -> None:
-        """The sums of what all ranks read, added up: each part must have been read whole, and as
+        """Add up the checksums of all ranks' reads: each part must have been read whole, and as
         often as there are copies."""
         mine = [s for name in self.layouts for s in self.reader.sums(name)]
         sums = np.array(mine, np.uint64)
@@ -226,7 +226,9 @@ def _whole(stored: Stored) -> Box:
 
 
 def _checked_manifest(folder: Path) -> tuple[Manifest, str]:
-    """The manifest, with a tree that names what is there. Raises CheckpointError, naming it."""
+    """Read the manifest, with a tree that names the tensors that are there. Raises CheckpointError,
+    naming it.
+    """
     manifest, digest = read_manifest(folder)
     try:
         _check_names(manifest)

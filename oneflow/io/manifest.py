@@ -154,7 +154,7 @@ def read_manifest(folder: Path) -> tuple[Manifest, str]:
 
 
 def parse_manifest(data: bytes) -> Manifest:
-    """The inverse of `Manifest.to_bytes`. Raises CheckpointError for whatever does not fit."""
+    """The inverse of `Manifest.to_bytes`. Raises CheckpointError for anything that does not fit."""
     content = _unsealed(data)
     files = _files(_of(content, "files", list, "the manifest"))
     tensors = {

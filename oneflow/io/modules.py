@@ -1,4 +1,4 @@
-"""Modules of `oneflow.nn` as data: the public name of their class, and tables of what they hold.
+"""Modules of `oneflow.nn` as data: the public name of their class, and tables of their contents.
 
 Loading makes an instance without calling `__init__` and fills in the tables. Modules of a program's
 own classes go by io/objects.py.

@@ -1,8 +1,8 @@
 """Names of classes and functions in checkpoints, and which of them `load` looks up.
 
 A name leads to code: importing its module runs the module, and `__setstate__` is called. So a file
-gets only what the caller lists (`serialization.add_safe_globals`), layers of `oneflow.nn`, and
-under `weights_only=False` all that can be imported. A name is followed only where its own
+gets only names that the caller lists (`serialization.add_safe_globals`), layers of `oneflow.nn`,
+and under `weights_only=False` all that can be imported. A name is followed only where its own
 `__module__` and `__qualname__` say the same, so that `models.os.system` is nothing of `models`.
 """
 
@@ -26,7 +26,7 @@ trusted: list[Any] = []
 
 def name_of(value: object) -> str | None:
     """Return the name "module:qualname" under which a class or a function is found, None if there
-    is none, as for lambdas and what is defined inside of functions.
+    is none, as for lambdas and classes defined inside of functions.
     """
     module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
     if not isinstance(module, str) or not isinstance(name, str):
@@ -86,8 +86,8 @@ class Names:
         return found
 
     def kind(self, name: str) -> type:
-        """Return the class of that name. Raises CheckpointError as `value` does, and for what is no
-        class: nothing else is ever made or called.
+        """Return the class of that name. Raises CheckpointError as `value` does, and for anything
+        but a class: nothing else is ever made or called.
         """
         found = self.value(name)
         if not isinstance(found, type):
@@ -105,7 +105,7 @@ class Names:
 
 
 def _found(module: str, qualname: str) -> Any:
-    """Return what is there under exactly this name; None if there is nothing."""
+    """Return the object of exactly this name; None if there is none."""
     try:
         home = sys.modules.get(module) or importlib.import_module(module)
     except (ImportError, ValueError, TypeError):

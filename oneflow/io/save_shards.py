@@ -190,8 +190,10 @@ class _Save:
         return tensors
 
     def _remove_older(self) -> None:
-        """Takes away what the manifest no longer names: older shards, and a checkpoint that one
-        rank wrote here. The new one is complete, so what cannot be removed is only reported."""
+        """Remove the files that the manifest no longer names: older shards, and a checkpoint that
+        one rank wrote here. The new one is complete, so a file that cannot be removed is only
+        reported.
+        """
         try:
             sync_folder(self.folder)
             old = [n for n in os.listdir(self.folder) if n == FOLDER_FILE]
@@ -201,7 +203,7 @@ class _Save:
             log.warning("save to %s: an older checkpoint is still there: %s", self.folder, error)
 
     def clean_up(self) -> None:
-        """Takes away what this rank made, unless the manifest may already name it."""
+        """Remove the files of this rank, unless the manifest may already name them."""
         try:
             self._remove_own()
         except OSError as error:  # the failure that brought us here is the one to report
@@ -224,7 +226,7 @@ class _Save:
 class ShardFile:
     """The file of one rank, which is there whole or not at all.
 
-    shapes: of what is to come, in order. Raises OSError, or CheckpointError for too much of it.
+    shapes: of the pieces to come, in order. Raises OSError, or CheckpointError for too many.
     """
 
     def __init__(self, path: Path, save_id: str, shapes: Mapping[str, Kind]) -> None:
@@ -255,7 +257,7 @@ class ShardFile:
 class Written:
     """The files of a save as one rank finds them, when all ranks have written theirs.
 
-    said: what each rank's `ShardFile.commit` gave; empty, if it had nothing to write. hint: for
+    said: the result of each rank's `ShardFile.commit`; empty, if it had nothing to write. hint: for
     users of ranks that write to different folders. Raises CheckpointError if they do.
     """
 
@@ -331,7 +333,7 @@ def stored_sbp(type_: TensorType, nd_sbp: NdSbp, placement: Placement) -> NdSbp:
 
 
 def plan_pieces(types: Mapping[str, Layout], world_size: int) -> list[Piece]:
-    """Choose who writes what: of the holders of a box the one with the least to write so far, the
+    """Choose the writer of each box: of its holders the one with the least to write so far, the
     first among equals. All ranks plan alike.
     """
     load = [0] * world_size

@@ -24,7 +24,7 @@ MAX_OPEN_FILES = 64
 
 
 class ShardReader:
-    """Reads boxes of tensors from the files of a folder, and adds up the checksums of what it read.
+    """Reads boxes of tensors from the files of a folder, and adds up the checksums of the bytes.
 
     Files are opened when needed, and never outside the folder.
     """
@@ -76,7 +76,7 @@ class ShardReader:
         return found
 
     def sums(self, name: str) -> list[int]:
-        """The checksums of what was read, one for each part of a tensor."""
+        """Return the checksums of the bytes read, one for each part of a tensor."""
         return self._sums[name]
 
     def damaged(self, name: str, part: Part) -> CheckpointError:
@@ -93,7 +93,7 @@ class ShardReader:
             self._open.popitem()[1].close()
 
     def _cells(self, name: str, box: Box) -> Iterator[tuple[int, Part, Box]]:
-        """The parts that have something of `box`, and what."""
+        """Yield the parts that have something of `box`, each with the box in common."""
         for index, part in enumerate(self._manifest.tensors[name].parts):
             cell = intersection(part.box, box)
             if cell is not None:
@@ -143,7 +143,7 @@ class ShardReader:
 
     @cached_property
     def _placed(self) -> dict[int, dict[str, Entry]]:
-        """Return what each file holds, by name."""
+        """Return the entries of each file, by name."""
         placed: dict[int, dict[str, Entry]] = {n: {} for n in range(len(self._manifest.files))}
         for name, stored in self._manifest.tensors.items():
             for part in stored.parts:

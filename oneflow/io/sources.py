@@ -39,7 +39,7 @@ VERSION = "1"
 class Source(Protocol):
     """A source that is open for reading.
 
-    form: of the tree (see io/tree.py). shapes: name -> dtype and shape of what can be read.
+    form: of the tree (see io/tree.py). shapes: name -> dtype and shape of the arrays to read.
     """
 
     form: Json

@@ -1,7 +1,7 @@
 """Python values as JSON, with tensors taken out into a table by name.
 
 Numbers, strings, True, False and None stand for themselves; everything else is an object with one
-key that says what it is: {"list": [...]}, {"dict": [[key, value], ...]}, {"tensor": "t0", ...}.
+key that names its kind: {"list": [...]}, {"dict": [[key, value], ...]}, {"tensor": "t0", ...}.
 A module of `oneflow.nn` is the name of its class and tables (io/modules.py), a function that it
 calls the name in `nn.functional`. An object of another class is {"object": its class's name,
 "state": ...}, a class or a function {"named": ...}; io/safe_names.py says which names are followed.
@@ -47,7 +47,9 @@ Form: TypeAlias = dict[str, Json]
 
 @dataclass
 class Found:
-    """A tensor or an array in a tree. where: its place, for messages.  form: what names it."""
+    """A tensor or an array in a tree. where: its place, for messages.  form: the part of the tree
+    that names it.
+    """
 
     value: Tensor | Array
     where: str
@@ -73,7 +75,7 @@ def global_tensor(found: Found) -> Tensor:
 class Encoder:
     """Takes a tree apart: its form, and the tensors and arrays found, which get names later.
 
-    What has no form is kept in `error`, so that the ranks can first tell each other.
+    An object without a form is kept in `error`, so that the ranks can first tell each other.
     """
 
     def __init__(self, value: object) -> None:
@@ -90,7 +92,7 @@ class Encoder:
         self.form = self._encode(value, "", 0)
 
     def name(self, name_of: Callable[[int, Found], str]) -> dict[str, Found]:
-        """Gives everything found its name; what shares a name is stored once."""
+        """Give each tensor and array found its name; those that share one are stored once."""
         named: dict[str, Found] = {}
         for i, one in enumerate(self.found):
             kind = next(iter(one.form))
@@ -133,7 +135,7 @@ class Encoder:
         return self._leaf(value, where, depth)
 
     def _begun(self, value: object, form: Form) -> Form:
-        """Note the form of a mutable value, before what the value holds is looked at."""
+        """Note the form of a mutable value, before its contents are looked at."""
         self._known[id(value)] = value, form
         return form
 

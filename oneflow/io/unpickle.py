@@ -1,6 +1,6 @@
 """A reader of pickles that runs no code: it follows the opcodes, knows containers, numbers, strings
-and tensors, imports nothing and calls nothing that the file names. Whatever else a file asks for is
-refused by name.
+and tensors, imports nothing and calls nothing that the file names. Anything else that a file asks
+for is refused by name.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Name:
 
 
 class Shell:
-    """An object under construction: what it was made of, and the state given to it."""
+    """An object under construction: its arguments, and the state given to it."""
 
     __slots__ = ("args", "cls", "state")
 
@@ -48,11 +48,11 @@ SetState = Callable[[object, object], object]  # (value, state) -> value
 
 
 class Reader:
-    """A reader of one pickle, with the meanings that it gives to what the pickle names.
+    """A reader of one pickle, with the meanings that it gives to the names in the pickle.
 
-    make: what a call of a named global gives. set_state: what an object becomes with its state.
-    constant: the value of a named global itself. persistent: what a persistent id stands for. All
-    raise CheckpointError for what they do not know.
+    make: the result of calling a named global. set_state: the object with its state.
+    constant: the value of a named global itself. persistent: the storage of a persistent id.
+    All raise CheckpointError for names they do not know.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Whether the bytes of a folder of shards are those that were written, before memory is taken for
 them.
 
-Each rank reads a share of every part, whatever layout will be wanted, through one small buffer: all
+Each rank reads a share of every part, for any layout to come, through one small buffer: all
 ranks together read each byte once. The checksums of shares add up to those of the parts.
 """
 

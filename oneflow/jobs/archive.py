@@ -74,7 +74,7 @@ class Part:
 
 
 class Hashed:
-    """A file to write to that counts and digests what goes through."""
+    """A file to write to that counts and digests the bytes that go through."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -236,7 +236,7 @@ def _sizes64(
 
 
 def _local(source: OpenFile, name: str, header: int, nbytes: int, crc: int, limit: int) -> int:
-    """Return where the bytes of an entry begin; its own header must say what the directory says."""
+    """Return where the bytes of an entry begin; its own header must agree with the directory."""
     if header + _LOCAL.size > limit:
         raise JobFileError(f"{source.where}: {name} begins at byte {header}, beyond the entries")
     (magic, _, flags, method, _, _, own_crc, packed, size, name_size, extra_size) = _LOCAL.unpack(

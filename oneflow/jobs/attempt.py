@@ -27,7 +27,7 @@ CHECKPOINTS = "checkpoints"
 
 
 def run_attempt(begin: pb.Begin, daemon: Commands, roots: tuple[Path, ...]) -> None:
-    """Raises what ends the attempt; its error has `last_step`."""
+    """Run an attempt to its end. Raises the error that ends it, which has `last_step`."""
     prepare = begin.prepare
     job_dir = Path(begin.job_dir)
     job_dir.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,6 @@
-"""`python -m oneflow.jobs.compiling`: what a cluster's scheduler starts to compile job files."""
+"""`python -m oneflow.jobs.compiling`: the process in which a cluster's scheduler compiles job
+files.
+"""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class Data:
     """A declaration; each method gives a new one. They may be called in any order, and mean:
     first shuffled within the epoch, then cut into batches, then repeated.
 
-    arrays: what goes into the job file; empty if the columns name files of the hosts.
+    arrays: those that go into the job file; empty if the columns name files of the hosts.
     """
 
     spec: DataSpec
@@ -44,9 +44,9 @@ class Data:
     def batch(self, size: int, drop_last: bool = True) -> Data:
         """Put the rows together to batches.
 
-        size: rows of all ranks together. drop_last: skip what is left of an epoch and is no whole
-        batch; False: such a batch goes on with the next epoch's first rows, the last one of all
-        too, since a graph is compiled for batches of one size.
+        size: rows of all ranks together. drop_last: skip the rows left of an epoch that make no
+        whole batch; False: such a batch goes on with the next epoch's first rows, the last one of
+        all too, since a graph is compiled for batches of one size.
         """
         return self._with(batch=int(size), drop_last=bool(drop_last))
 

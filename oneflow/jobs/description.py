@@ -34,8 +34,8 @@ class _Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Column(_Record, frozen=True, kw_only=True):
     """A column that feeds one input: rows of `dtype` and `shape`.
 
-    path: of the file on the hosts of the ranks.  keys: names of what is read there (columns of a
-    csv file, one array elsewhere).  offset: of the first byte (raw).
+    path: of the file on the hosts of the ranks.  keys: names of the arrays read there (columns of
+    a csv file, one array elsewhere).  offset: of the first byte (raw).
     """
 
     name: str
@@ -152,7 +152,7 @@ class _Head(msgspec.Struct):
 
 
 def check(d: Description, where: str) -> None:
-    """Whatever can be said of the fields without looking at other entries."""
+    """Check the fields as far as that needs no other entries. Raises JobFileError."""
 
     def need(holds: object, field: str, text: str) -> None:
         if not holds:

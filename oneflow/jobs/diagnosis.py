@@ -1,7 +1,7 @@
 """The diagnosis of a number that is not finite: a step run again, op by op, on rank 0, until a
 result is not finite.
 
-The traced graph says what the step means without layouts, so one rank can run it whole, on the rows
+The traced graph has the step's meaning without layouts, so one rank can run it whole, on the rows
 of the batch and on the variables as they were before the step.
 """
 
@@ -28,11 +28,11 @@ def first_nonfinite(
     randomness: Randomness,
     names: Mapping[str, str],
 ) -> str:
-    """Name what gave the first result that is not finite, with op, module and line; "" if nothing
-    did.
+    """Name the op that gave the first result that is not finite, with module and line; "" if
+    nothing did.
 
     feeds: whole inputs by name.  variables: whole, as before the step; they are not changed.
-    randomness: the generators before the step.  names: what the user calls inputs, by name.
+    randomness: the generators before the step.  names: the user's names of inputs, by name.
     """
     for piece in range(graph.num_pieces):
         found = _run(graph, feeds, variables, randomness, piece, names)

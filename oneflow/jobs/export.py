@@ -67,19 +67,19 @@ def save(
     stop_on_nonfinite: bool = False,
     name: str | None = None,
 ) -> Description:
-    """Traces the graph and writes the job file. Returns what it says of itself.
+    """Trace the graph and write the job file. Returns its description.
 
-    data: what is fed, by the names of `build`'s arguments (flow.jobs.data); without it the file is
-    for an inference job, and `inputs` gives an example of each argument.
+    data: the arrays that are fed, by the names of `build`'s arguments (flow.jobs.data); without it
+    the file is for an inference job, and `inputs` gives an example of each argument.
     inputs: examples with the wanted layouts, needed with data only if they are global.
     steps: optimizer steps; None: as many as the data has batches.
-    outputs: names of what `build` returns, in order; None: its keys if that is a dict, else "loss"
+    outputs: names of the results of `build`, in order; None: its keys if that is a dict, else "loss"
     of a single number and "output.0"... of others.
     record: which of them are reported at each step and kept at the end; None: the single numbers.
     checkpoint_every: steps between checkpoints; 0: only when the job is stopped.
     stop_on_nonfinite: a recorded number that is no number ends the job.
 
-    Raises JobFileError for what does not fit together, and whatever tracing raises.
+    Raises JobFileError for arguments that do not fit together, and the errors of tracing.
     """
     if data is not None and not isinstance(data, Data):
         raise JobFileError(
@@ -158,8 +158,8 @@ def _examples(
 
 
 def _generators(trace: Trace) -> tuple[GeneratorState, ...]:
-    """Return the generators as they are now, so the job draws what the graph would if it were
-    called here.
+    """Return the generators as they are now, so the job draws the numbers that the graph would if
+    it were called here.
     """
     return tuple(
         GeneratorState(seed=g.position[0], calls=g.position[1], each=each, once=once)

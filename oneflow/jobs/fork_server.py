@@ -1,7 +1,7 @@
 """The process that a daemon's workers are forked from: `python -m oneflow.jobs.fork_server --fd N`.
 
-It imports once what every rank of a graph job needs (worker.py says what), and makes a copy of
-itself for each job (oneflow/services/forking.py).
+It imports once the modules that every rank of a graph job needs (worker.py lists them), and makes a
+copy of itself for each job (oneflow/services/forking.py).
 """
 
 from __future__ import annotations

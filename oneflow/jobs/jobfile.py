@@ -1,7 +1,7 @@
 """`flow.jobs.load` and `flow.jobs.verify`: job files, checked before anything is used.
 
 A job file may come from anyone: nothing in it is code, nothing is believed before it was compared
-with what lies beside it, and no size is allocated that the file does not hold.
+with the bytes beside it, and no size is allocated that the file does not hold.
 """
 
 from __future__ import annotations
@@ -241,7 +241,7 @@ def load(path: AnyPath) -> JobFile:
 
 
 def verify(path: AnyPath) -> Description:
-    """Checks all of a job file. Returns what it says of itself. Raises JobFileError."""
+    """Check all of a job file. Returns its description. Raises JobFileError."""
     with JobFile(path) as file:
         return file.description
 

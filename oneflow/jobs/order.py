@@ -86,9 +86,9 @@ class Cursor:
 class Batches:
     """The rows of each batch.
 
-    epochs: 0 is without end.  drop_last: what is left of an epoch and is no whole batch is skipped;
-    otherwise a batch goes on with the first rows of the next epoch, the very last one too: every
-    row is seen, and all batches have one size.
+    epochs: 0 is without end.  drop_last: rows left of an epoch that make no whole batch are
+    skipped; otherwise a batch goes on with the first rows of the next epoch, the very last one too:
+    every row is seen, and all batches have one size.
     """
 
     def __init__(

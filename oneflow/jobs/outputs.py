@@ -110,7 +110,7 @@ def write_arrays(
     kinds: Mapping[str, tuple[Any, tuple[int, ...]]],
     arrays: Iterator[tuple[str, Array]],
 ) -> None:
-    """`<name>.safetensors`, whole or not at all. kinds: dtype and shape of what is to come."""
+    """`<name>.safetensors`, whole or not at all. kinds: dtype and shape of the arrays to come."""
     folder = job_dir / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     with PendingFile(folder / f"{name}.safetensors") as file:

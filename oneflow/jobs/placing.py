@@ -1,8 +1,9 @@
 """Puts a graph that was traced in one place on the ranks of a job: data parallel, by layouts.
 
 A graph whose values all lie on one placement knows nothing of how many ranks there are. Its nodes
-are moved to ranks 0..n-1; what the pipeline feeds is cut along the batch, variables are copies, and
-the compiler works out the rest (gradients become sums over the ranks where they are needed).
+are moved to ranks 0..n-1; arrays that the pipeline feeds are cut along the batch, variables are
+copies, and the compiler works out the rest (gradients become sums over the ranks where they are
+needed).
 """
 
 from __future__ import annotations
@@ -73,8 +74,8 @@ def _check_batch(graph: LogicalGraph, devices: int) -> None:
 
 
 def free_variables(graph: LogicalGraph) -> None:
-    """Let the search for layouts lay out what belongs to the model: its parameters and buffers, and
-    the optimizers' states; no tensor that the program has captured, and no rows of embeddings.
+    """Let the search for layouts lay out the variables of the model: its parameters and buffers,
+    and the optimizers' states; no tensor that the program has captured, and no rows of embeddings.
     """
     for node in graph.of_kind("variable"):
         (value,) = node.outputs

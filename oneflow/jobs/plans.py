@@ -1,4 +1,5 @@
-"""Plans of job files, made before there are devices for them, and what such files can be run as.
+"""Plans of job files, made before there are devices for them, and the ways in which such files can
+be run.
 
 A submission that asks for auto-parallel has the stages of a pipeline, the hierarchy of the ranks
 and ZeRO chosen, too: the passes give each of a few settings to a copy of the file's graph, and the
@@ -79,8 +80,8 @@ def _candidates(graph: LogicalGraph, config: JobConfig) -> Iterator[Candidate]:
 def check_fit(path: AnyPath, kind: str, devices: int, device_type: str, steps: int) -> int:
     """Check that a job file can be run as it is asked for, before there are devices for it.
 
-    kind: graph or inference. steps: 0, as many as the file says. Digests are left to whoever uses
-    the file. Returns the most steps for which it can be run so. Raises JobFileError or
+    kind: graph or inference. steps: 0, as many as the file says. Digests are left to the ranks
+    that use the file. Returns the most steps for which it can be run so. Raises JobFileError or
     PlacementError.
     """
     with JobFile(path, check_data=False, check_digests=False) as file:

@@ -68,7 +68,7 @@ class Reporter:
             log.warning("the daemon does not hear of checkpoint %s: %s", path, error)
 
     def warn(self, text: str) -> None:
-        """Warn whoever looks at the job; the warning stands until the next checkpoint is
+        """Warn those that look at the job; the warning stands until the next checkpoint is
         complete.
         """
         with self._news:
@@ -77,7 +77,7 @@ class Reporter:
             self._news.notify()
 
     def close(self, timeout_s: float = 5.0) -> None:
-        """Sends what is left."""
+        """Send the messages that are left."""
         with self._news:
             self._closed = True
             self._news.notify()
@@ -144,6 +144,6 @@ class Reporter:
 
 
 def note_device_error(error: Exception) -> None:
-    """Counts what a GPU failed at; that it has no memory left is no error of it."""
+    """Count a failure of a GPU; that it has no memory left is no error of it."""
     if isinstance(error, DeviceFaultError) or is_fault(error):
         METRICS.device_errors["launch"] += 1

@@ -31,7 +31,7 @@ class RequestError(OneFlowError, ValueError):
 class Request:
     """A request to a graph that serves.
 
-    number: what the daemon calls it. rows: of its inputs; 0 if the graph has no batch. found: parts
+    number: the daemon's own for it. rows: of its inputs; 0 if the graph has no batch. found: parts
     of each output, as they come. left: rows that are not answered yet.
     """
 

@@ -1,8 +1,8 @@
 """The outputs of a graph that have a row for each row of its inputs, made of that row alone.
 
 Only such outputs may be cut apart when requests share a batch, or when rows are added to fill it: a
-mean over the batch, say, would be one over the rows of strangers. It follows from what each op says
-of its layouts: if parts of its inputs, cut along the batch, give the parts of its output, then so
+mean over the batch, say, would be one over the rows of strangers. It follows from the layouts that
+each op declares: if parts of its inputs, cut along the batch, give the parts of its output, then so
 do single rows.
 """
 
@@ -27,8 +27,9 @@ def batch_of(d: Description) -> int:
 
 
 def row_outputs(graph: LogicalGraph, batch: int) -> set[int]:
-    """Indices of the outputs whose row i is what row i of the inputs gives on its own. batch: rows
-    of the inputs; of one row nothing can be mixed."""
+    """Return the indices of the outputs whose row i follows from row i of the inputs alone. batch:
+    rows of the inputs; of one row nothing can be mixed.
+    """
     flows: dict[int, Flow] = {}
     found = set()
     for node in graph:

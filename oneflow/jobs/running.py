@@ -59,8 +59,8 @@ class Variable:
 
 @dataclass
 class Bound:
-    """A job file bound on this rank. inputs: what is fed by input name, with this rank's box of
-    each, where it has one.  tables: the rows of its embeddings."""
+    """A job file bound on this rank. inputs: the arrays to feed by input name, with this rank's
+    box of each, where it has one.  tables: the rows of its embeddings."""
 
     file: JobFile
     job: Job
@@ -145,7 +145,9 @@ def bind_job(file: JobFile, device_type: str, plan_file: str, keep_in: Path | No
 
 
 def join_ranks() -> None:
-    """Returns when rank 0 listens, or a moment has passed: who joins too early is told so late."""
+    """Return when rank 0 listens, or a moment has passed: a rank that joins too early learns late
+    of it.
+    """
     failpoint("worker.rendezvous")
     here = world()
     if here.rank == 0:

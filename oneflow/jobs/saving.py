@@ -61,7 +61,7 @@ class Saver:
     on_saved: called on rank 0, from a thread, with path and step of each complete checkpoint.
     on_failed: called with why there is none of a step.
     rows: of embeddings, of which each checkpoint has a snapshot.
-    Every rank calls `begin` and `hear` alike; `said` is what this rank tells at a meeting.
+    Every rank calls `begin` and `hear` alike; `said` is this rank's message at a meeting.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Saver:
         return self._save.said() if self._save else None
 
     def hear(self, heard: list[Any]) -> None:
-        """Take what all ranks said at one meeting."""
+        """Take the messages of all ranks at one meeting."""
         save = self._save
         if save is None:
             return
@@ -176,7 +176,7 @@ class _Save:
             self._thread = self._start(self._write)
 
     def _copied(self) -> dict[str, tuple[Piece, Array]]:
-        """Copy what this rank writes into host memory of its own."""
+        """Copy the arrays that this rank writes into host memory of its own."""
         copies = {}
         for piece in self._pieces:
             if piece.writer != self._rank:
@@ -270,14 +270,14 @@ class _Save:
         self.phase = "committed"
 
     def clean_up(self) -> None:
-        """Takes away what was begun; each rank may come first."""
+        """Remove a checkpoint that was begun; each rank may come first."""
         with contextlib.suppress(OSError):
             shutil.rmtree(self._beside)
 
 
 def _reason(error: Exception) -> tuple[str, str]:
-    """The reason of a failure, and its cause: equal for those that are told once, whatever step and
-    file they name."""
+    """The reason of a failure, and its cause: equal for those that are told once, though they name
+    other steps and files."""
     if is_disk_full(error):
         return "DISK_FULL", "DISK_FULL"
     if isinstance(error, OSError):

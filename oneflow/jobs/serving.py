@@ -1,9 +1,9 @@
 """An inference job on one rank: loads the graph once, then answers requests until it is stopped.
 
 A graph that was traced in one place is loaded by every rank, each for itself: any rank answers. One
-that spans ranks is run by all of them together; rank 0 gets the requests and tells the others what
-to feed. Requests that come within BATCH_S share a step; while it runs the next ones are read, and
-the answers of the one before are sent.
+that spans ranks is run by all of them together; rank 0 gets the requests and sends the others the
+rows to feed. Requests that come within BATCH_S share a step; while it runs the next ones are read,
+and the answers of the one before are sent.
 """
 
 from __future__ import annotations
@@ -241,7 +241,7 @@ class Server:
         return found[0][found[0].index(b"\n") + 1 :]
 
     def follow(self, requests: queue.Queue[pb.Infer]) -> None:
-        """Runs what rank 0 says, until it says that it is over."""
+        """Run the steps that rank 0 announces, until it says that it is over."""
         while (heard := self._share(b""))[:1] != _END:
             if heard[:1] == _STEP:
                 self._run_own(self._feeds_of(heard[1:]))

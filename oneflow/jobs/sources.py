@@ -1,8 +1,9 @@
-"""Opens what a data declaration names: each column becomes an array over a file, mapped into
-memory, of which only the rows that are asked for are read.
+"""Opens the files that a data declaration names: each column becomes an array over a file, mapped
+into memory, of which only the rows that are asked for are read.
 
-What has no rows of fixed size in the file (csv, compressed npz) is unpacked once, in pieces, into a
-nameless file in the job's folder. Nothing read can name code: arrays of Python objects are refused.
+Columns without rows of a fixed size in the file (csv, compressed npz) are unpacked once, in pieces,
+into a nameless file in the job's folder. Nothing read can name code: arrays of Python objects are
+refused.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _COPY_NBYTES = 1 << 20
 @dataclass(frozen=True)
 class Access:
     """The rights of a job to read. roots: folders of this host whose files its data may be in,
-    None: all. scratch: a folder for what must be unpacked.
+    None: all. scratch: a folder for columns that must be unpacked.
     """
 
     roots: tuple[Path, ...] | None = None
@@ -61,7 +62,7 @@ def open_columns(
     """An array by column name, rows along dim 0.
 
     inside: gives the path, the offset and the `Readable` of the arrays in the job file.
-    Raises JobFileError, naming the column, for what is not as declared.
+    Raises JobFileError, naming the column, for files that are not as declared.
     """
     return {c.name: _open(kind, c, access, inside) for c in columns}
 

@@ -27,8 +27,8 @@ class StoppedError(OneFlowError):
 
 
 def stop_behind(error: BaseException) -> StoppedError | None:
-    """Return the stop that `error` is or came of: raised by a signal's handler, it may be taken for
-    a defect of whatever was read or checked at that moment. None if there was none.
+    """Return the stop that `error` is or came of: raised by a signal's handler, it may be
+    taken for a defect of the data read or checked at that moment. None if there was none.
     """
     if isinstance(error, StoppedError):
         return error
@@ -48,9 +48,9 @@ def stop_behind(error: BaseException) -> StoppedError | None:
 class Stop:
     """requested: by whom; "" as long as nobody did.
 
-    What ends the main thread is a signal's handler, and one signal may not be enough: it does not
-    wake a thread that was just about to wait, and what the handler raises may be swallowed by
-    whatever runs. So the daemon's word is repeated until `end`.
+    A signal's handler ends the main thread, and one signal may not be enough: it does not
+    wake a thread that was just about to wait, and the handler's exception may be swallowed by
+    the code that runs. So the daemon's word is repeated until `end`.
     """
 
     def __init__(self) -> None:
@@ -77,7 +77,9 @@ class Stop:
 
     @property
     def _is_on_its_way(self) -> bool:
-        """Whether what was raised last still is: what is swallowed is gone at once, or kept."""
+        """Tell whether the last exception is still raised: a swallowed one is gone at once, or
+        kept.
+        """
         if self._raised is None or self._raised() is None:
             return False
         return time.monotonic() - self._raised_at < KEPT_S
@@ -97,7 +99,7 @@ class Stop:
             time.sleep(AGAIN_S)
 
     def begin_steps(self) -> None:
-        """Leave it from here on to whoever runs the steps to look at `requested`."""
+        """Leave it from here on to the loop of steps to look at `requested`."""
         self._may_wait = True
         if self.requested:
             self._may_wait = False

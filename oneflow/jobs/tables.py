@@ -48,7 +48,9 @@ def _shadow_of(node: Node) -> Value | None:
 
 
 def tables_of(graph: LogicalGraph) -> dict[str, Told]:
-    """The descriptions of a graph's tables by their text. Raises JobFileError for what is none."""
+    """The descriptions of a graph's tables by their text. Raises JobFileError for a text that is
+    none.
+    """
     found: dict[str, Told] = {}
     for node in _nodes(graph):
         text = str(node.attrs["table"])
@@ -187,7 +189,7 @@ class Tables:
                 table.store.remove_snapshot(name)
 
     def close(self) -> None:
-        """Let other runs have the rows; what no snapshot holds is lost."""
+        """Let other runs have the rows; those in no snapshot are lost."""
         for table in self._open.values():
             close_tables(table.text)
         self._open = {}

@@ -126,7 +126,7 @@ class Tracing:
     # ---- meetings --------------------------------------------------------------------------------
 
     def said(self) -> dict[str, Any]:
-        """Return what this rank tells the others: {} if it has nothing to say."""
+        """Return this rank's message to the others: {} if it has nothing to say."""
         with self._lock:
             order = self._order
             if order is not None and time.monotonic() - self._heard_at > PATIENCE_S:
@@ -196,9 +196,9 @@ def clock_offset(rank: int, world_size: int, exchange: Exchange) -> tuple[int, i
     """Nanoseconds that this rank's monotonic clock is ahead of rank 0's, and by how much that may
     be wrong; None if nothing can be said. All ranks call it at once.
 
-    What a rank sent at s (its clock) had come to another when the round was over there, at g: so
-    g - s, on whatever clocks, is at least the offset between them. Each round bounds it from both
-    sides; the narrowest bounds are kept.
+    A message that a rank sent at s (its clock) had come to another when the round was over there,
+    at g: so g - s, on any two clocks, is at least the offset between them. Each round bounds it
+    from both sides; the narrowest bounds are kept.
     """
     if world_size == 1:
         return 0, 0

@@ -191,7 +191,7 @@ class Training:
             self._flushed_at = now
 
     def _remember(self) -> None:
-        """The variables as they are before a step, to find out later what went wrong in it."""
+        """The variables as they are before a step, to find out later where it went wrong."""
         if self._d.stop_on_nonfinite and not self._bound.tables:
             self._before = {
                 name: dataclasses.replace(v, array=None if v.array is None else v.array.copy())
@@ -267,7 +267,7 @@ class Training:
         self._next_meeting = self._step + 1
 
     def _save_now(self) -> None:
-        """Waits for what is being written, then for one of this step, unless it is there."""
+        """Wait for the checkpoint being written, then for one of this step, unless it is there."""
         self._wait_for_save()
         if self._saver.last_step != self._step:
             self._begin_save()

@@ -44,11 +44,11 @@ dampening=0.0, maximize=False, momentum=0.9, nesterov=False, weight_decay=0.0) @
 
 
 def rehearse() -> None:
-    """Do what each worker does until its first step: read the types of the fields of job files,
+    """Go through a worker's work until its first step: read the types of the fields of job files,
     decode a graph and its plan, place its registers and bind its kernels.
 
-    It starts no thread, leaves no file open, and writes none but compiled kernels, whatever the
-    environment asks of a job. What it tells of itself is a peak of a kilobyte of memory.
+    It starts no thread, leaves no file open, and writes none but compiled kernels, even where
+    the environment asks a job to. It leaves a peak of a kilobyte of memory.
     """
     offsets_of(*np.ones((3, 1), np.int64))
     config = JobConfig("sample")

@@ -2,9 +2,9 @@
 
 A daemon has it forked (fork_server.py) once all is there that its job needs, and speaks
 WorkerCommand and WorkerMessage with it over a pair of sockets (oneflow/core/frames.py). It imports
-what is not imported yet, says `ready`, waits for `begin`, runs one attempt and exits. Its exit code
-and reason are those of docs/JOBS.md; before it exits with another code than 0 it says so in
-`failed`.
+the modules that are not imported yet, says `ready`, waits for `begin`, runs one attempt and exits.
+Its exit code and reason are those of docs/JOBS.md; before it exits with another code than 0 it says
+so in `failed`.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class DiskFullError(OneFlowError):
 
 
 class Commands:
-    """Reads what the daemon says on a thread of its own: `begin` and requests into queues, `stop`
+    """Reads the daemon's messages on a thread of its own: `begin` and requests into queues, `stop`
     at once. When the daemon is gone, so is this process."""
 
     def __init__(self, frames: Frames[pb.WorkerCommand], stop: Stop) -> None:
@@ -216,7 +216,7 @@ def _say_failed(frames: Frames[pb.WorkerCommand], begin: pb.Begin, error: OneFlo
 
 
 def configure(begin: pb.Begin) -> Config:
-    """The rank's configuration: the environment of `begin`, and what the attempt is."""
+    """The rank's configuration: the environment of `begin`, and the facts of the attempt."""
     os.environ.pop("OPENBLAS_NUM_THREADS", None)  # that of the fork server
     os.environ.update(begin.env)
     p = begin.prepare

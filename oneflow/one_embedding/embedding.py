@@ -156,7 +156,7 @@ class Embedding(Module):
     size_factor leaves room for an optimizer's states: 1 + their number.  padding_idx: this id gives
     zeros and learns nothing.  seed: of the first values, which depend on it, table and id alone.
     communication: the form in which rows and their gradients travel between ranks: float32,
-    float16, or int8 with a scale for each row; `statistics()` shows what that loses. None: float32,
+    float16, or int8 with a scale for each row; `statistics()` shows the loss. None: float32,
     or int8 with ONEFLOW_ONE_EMBEDDING_ENABLE_QUANTIZED_COMM=1.
     """
 
@@ -222,7 +222,7 @@ class Embedding(Module):
         return rows if self.dtype is float32 else rows.to(self.dtype)
 
     def prefetch(self, ids: Tensor, table_ids: Tensor | None = None) -> None:
-        """Begin to read the rows of ids that are looked up next, on a thread beside what goes on;
+        """Begin to read the rows of ids that are looked up next, on a thread of its own;
         in `build` of a graph, the ids of the next step. Changes no result: a row that is updated
         after it was read is read again. ids, table_ids: as the look-up will be given them.
         """
@@ -264,7 +264,7 @@ class Embedding(Module):
 
     def snapshots(self) -> list[str]:
         """Names of the snapshots beside the persistent path of which this rank has a part, in
-        order: those of scripts, and what state dicts, exports and jobs have left.
+        order: those of scripts, state dicts, exports and jobs.
         """
         return self.one_embedding.rows.store.snapshot_names()
 
@@ -277,10 +277,10 @@ class Embedding(Module):
     def statistics(self) -> dict[str, float]:
         """Counts of this rank since its rows were opened: `ids` whose rows were looked up here (of
         several ranks the distinct ones of each), the `distinct` ones among them by batch, rows
-        `updated`, `rows` that are there, and what the store counts (store/statistics.py): hits and
+        `updated`, `rows` that are there, and the store's own counts (store/statistics.py): hits and
         bytes by tier, rows that wait to be written, stalls. Padding is not counted. `row_error` and
-        `gradient_error`: root mean square of what this rank lost of rows and gradients that it sent
-        (`communication`), as a share of theirs. `ahead`: rows that look-ups found read
+        `gradient_error`: root mean square of this rank's loss in the rows and gradients that it
+        sent (`communication`), as a share of theirs. `ahead`: rows that look-ups found read
         (`prefetch`).
         """
         rows, text = self.one_embedding.rows, self.one_embedding.text

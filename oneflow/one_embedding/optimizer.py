@@ -91,8 +91,8 @@ class SmartDecayAdam(Adam):
     """Adam for rows that get no gradient in most steps.
 
     When a row gets one again, its running means are decayed for the steps that it missed, as zero
-    gradients would have done, and it moves by what its momentum would have moved it, with the root
-    of the second mean held at its last value. Dense parameters are updated as by Adam.
+    gradients would have done, and it moves as far as its momentum would have moved it, with the
+    root of the second mean held at its last value. Dense parameters are updated as by Adam.
     """
 
     catches_up = True

@@ -52,7 +52,7 @@ def make_xavier_normal_initializer(num_rows: int, gain: float = 1.0) -> Initiali
 
 
 def make_column_options(initializer: Initializer) -> Options:
-    """Options of a column of a table: from what its numbers are drawn."""
+    """Make the options of a column of a table: the distribution of its first numbers."""
     return {"initializer": initializer}
 
 
@@ -80,7 +80,7 @@ def columns_of(
     table: Mapping[str, Any], widths: Sequence[int], default: Initializer | None
 ) -> list[dict[str, Any]]:
     """The columns of a table, each as `store.initial.Column` takes it. Raises ArgumentError, also
-    for what that refuses."""
+    for values that it refuses."""
     columns = table.get("columns")
     if columns is None:
         columns = [{"initializer": table.get("initializer", default)}] * len(widths)

@@ -1,6 +1,6 @@
 """A cache in the memory of a GPU before the rows of a store in memory of the host or on a disk.
 
-The store has every row; what the cache has changed since is written back in batches, when its
+The store has every row; rows that the cache has changed since are written back in batches, when its
 lines go to other rows, or when the host asks for rows. A batch waits for the GPU to know which ids
 have missed, and once more where changed rows make way.
 """

@@ -1,4 +1,4 @@
-"""The side of a tier that a GPU sees: batches of ids that are there, and what it has counted.
+"""The side of a tier that a GPU sees: batches of ids that are there, and the counters.
 
 A GPU tells late: the head of its table is copied to the host behind each batch, and read when it
 has come.
@@ -102,7 +102,7 @@ class DeviceSide(ABC):
             self._asked_now()
 
     def heard(self, *, waits: bool = False) -> Array | None:
-        """Count what the head counts, and return by how much its words have grown since they were
+        """Take the counts of the head, and return by how much its words have grown since they were
         heard last, int64[HEAD]; None if no head came. waits: the head as it is now."""
         if waits:
             told = self.xp.asnumpy(self.table.head)

@@ -1,8 +1,8 @@
 """All rows in the memory of a GPU.
 
-Kernels on that GPU look rows up and update them there (kernels/device_rows.py); what `Tier` asks
-for is for all else: batches of the host, snapshots, what counts rows. Rows come from memory of the
-host, where a store begins, and where a snapshot is read and judged before it replaces anything.
+Kernels on that GPU look rows up and update them there (kernels/device_rows.py); the methods of
+`Tier` are for all else: batches of the host, snapshots, counts of rows. Rows come from memory of
+the host, where a store begins, and where a snapshot is read and judged before it replaces anything.
 """
 
 from __future__ import annotations

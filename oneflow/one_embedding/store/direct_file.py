@@ -93,7 +93,7 @@ class DirectFile:
             done += count if done + count == data.size else count - count % self._block_nbytes
 
     def sync(self) -> None:
-        """Wait until what was written is on the disk."""
+        """Wait until all writes are on the disk."""
         os.fsync(self.handle)
 
     def close(self) -> None:
@@ -175,7 +175,7 @@ class BatchReader:
         return int(self._libc.syscall(ctypes.c_long(getattr(self._calls, name)), *args))
 
     def close(self) -> None:
-        """Give back what the kernel keeps; also done where the object goes."""
+        """Give back the kernel's resources; also done where the object goes."""
         if self._calls is not None:
             self._call("destroy", self._context)
             self._calls = None

@@ -1,7 +1,7 @@
 """Rows on a disk behind a cache in memory.
 
 The index knows all ids: its places are lines of the cache, or slots of the log with _ON_DISK added.
-So a look-up is one search whatever the tier, any row may lie in any line (a cache in sets would
+So a look-up is one search in every tier, any row may lie in any line (a cache in sets would
 search twice and evict rows that are used), and a clock chooses the lines that go. A changed row
 that leaves the cache is appended to the log, which writes it with many others.
 """

@@ -57,7 +57,7 @@ class FolderLock:
         self._sign()
 
     def _sign(self) -> None:
-        """Say who has it; a disk that has no room for that is no reason not to read rows."""
+        """Sign the lock; a disk that has no room for that is no reason not to read rows."""
         text = f"process {os.getpid()} on {socket.gethostname()} since {time.ctime()}"
         with contextlib.suppress(OSError):
             os.ftruncate(self._handle, 0)
@@ -73,7 +73,7 @@ class FolderLock:
 
 
 def _owner(path: Path) -> str:
-    """Name who took the lock as it was signed, which happens a moment after taking it."""
+    """Name the lock's owner as signed, which happens a moment after taking it."""
     try:
         with path.open("rb") as file:
             text = file.read(_MOST_NBYTES).decode(errors="replace")

@@ -85,8 +85,8 @@ class Column:
 class InitialRows:
     """First values of the rows of all tables of a store.
 
-    tables: the columns of each table, whose widths have one sum.  state: first values of what
-    follows the embedding in a row: optimizer states, step counts.
+    tables: the columns of each table, whose widths have one sum.  state: first values
+    behind the embedding in a row: optimizer states, step counts.
     """
 
     seed: int

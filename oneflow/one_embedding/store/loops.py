@@ -4,8 +4,8 @@ An index (index.py) is open addressing in PARTS tables, each of which grows on i
 bits of an id's hash name the table, the others the entry where the search for the id begins. An
 entry is two words: the 64 bits of the id, and its table (TABLE_BITS) with its place plus one; an
 empty one is 0. Searches compare a group of entries, a line of memory, at once. Rows lie in chunks
-of a power of two. A look-up waits for memory and hardly computes, so loops ask for what they need
-later before they work on what they need now.
+of a power of two. A look-up waits for memory and hardly computes, so loops ask for later
+entries before they work on the present ones.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Options of a store: `make_*_store_options`, and what they say once they were checked.
+"""Options of a store: `make_*_store_options`, and their checked form.
 
 The options are the dictionaries that upstream's functions make, so scripts may change and print
 them. On a machine without a GPU its memory is the host's: rows that fit in there are kept once.
@@ -184,7 +184,7 @@ class StoreOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, Any], rank: int, num_ranks: int) -> StoreOptions:
-        """Read the options of a script. Raises ArgumentError for what none can be."""
+        """Read the options of a script. Raises ArgumentError for values that no option takes."""
         try:
             kept = options["kv_store"]["persistent_table"]
             caches = options["kv_store"]["caches"]
@@ -240,7 +240,7 @@ def _folders(path: Paths, num_ranks: int) -> tuple[Path, ...]:
 
 def _share(capacity: int, num_ranks: int) -> int:
     """Most rows of one rank, whose share of hashed ids is even only on average: six standard
-    deviations more, so that `capacity` ids fit whatever they are."""
+    deviations more, so that any `capacity` ids fit."""
     if num_ranks == 1 or not capacity:
         return capacity
     mean = capacity / num_ranks

@@ -1,4 +1,4 @@
-"""Memory for what is touched at random: in large pages, which save most walks through page tables,
+"""Memory for random access: in large pages, which save most walks through page tables,
 and resident only where it was touched.
 """
 

@@ -2,10 +2,11 @@
 
 A file of rows has a number; beside `00000007.rows` lies `00000007.keys` with the ids of its rows. A
 row's slot is the number of its file times the rows that a file can have, plus its number there. A
-row that changes gets a new slot. So whatever a snapshot refers to is never written again, a process
-that is killed tears nothing that was promised, and changed rows go to the disk in one piece however
-scattered their ids are. Rows lie in units, of whole blocks of the disk, that none crosses; behind
-the ids of a unit stands the CRC-32 of its bytes, by which changed bytes are found when it is read.
+row that changes gets a new slot. So slots that a snapshot refers to are never written again, a
+process that is killed tears nothing that was promised, and changed rows go to the disk in one piece
+however scattered their ids are. Rows lie in units, of whole blocks of the disk, that none crosses;
+behind the ids of a unit stands the CRC-32 of its bytes, by which changed bytes are found when it is
+read.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ class RowLayout:
 class Extent:
     """The first `rows` slots of a file, which are whole units.
 
-    check: CRC-32 of what the file of ids has of them.  has_checks: whether that has checks of the
+    check: CRC-32 of their part of the file of ids.  has_checks: whether that has checks of the
     units; snapshots of version 1 have none.
     """
 
@@ -206,7 +207,7 @@ class _OpenFile:
 
 
 class RowLog:
-    """The files of rows of a folder: what is in use of them, and the end that is written.
+    """The files of rows of a folder: the extents in use, and the end that is written.
 
     is_fixed: the files are another run's, and nothing is written.
     """
@@ -281,7 +282,7 @@ class RowLog:
         self._count(slots, -1)
 
     def flush(self) -> None:
-        """Write what is queued, in whole units."""
+        """Write the queued rows, in whole units."""
         last = self._last
         if not self._queued or last is None:
             return
@@ -298,7 +299,7 @@ class RowLog:
         self._queued = 0
 
     def sync(self) -> list[Extent]:
-        """Write what is queued, wait for the disk, and return what is in use."""
+        """Write the queued rows, wait for the disk, and return the extents in use."""
         self.flush()
         for file in self._files.values():
             file.sync()
@@ -425,6 +426,6 @@ class RowLog:
             file.close()
 
     def close(self) -> None:
-        """Close all files. What is queued is lost."""
+        """Close all files. Queued rows are lost."""
         self.forget(self._files)
         self._reader.close()

@@ -1,7 +1,7 @@
-"""The rows of one rank by table and id: `open_store` and what it gives.
+"""The rows of one rank by table and id: `open_store` and the store that it gives.
 
 A row is a line of float32 numbers: the embedding, then the states that its optimizer keeps. Two
-ids are the same row where table and 64 bits are the same, whatever the type of the keys.
+ids are the same row where table and 64 bits are the same, in any type of keys.
 """
 
 from __future__ import annotations
@@ -146,8 +146,9 @@ class RowStore:
             self._tier.put(keys, tables, self._tier.find(keys, tables), rows)
 
     def _write_back(self, *, clears: bool = False) -> None:
-        """Have what a cache on a GPU changed. clears: rows are changed here, so that it holds none
-        any more."""
+        """Take the rows that a cache on a GPU changed. clears: rows are changed here, so that it
+        holds none any more.
+        """
         if self._cache is not None:
             self._cache.write_back()
             if clears:
@@ -160,7 +161,7 @@ class RowStore:
         return self._counted
 
     def tell(self) -> None:
-        """Add to this process's metrics what was counted since the last time."""
+        """Add the counts since the last time to this process's metrics."""
         now = replace(self.statistics)
         now.tell(self._told)
         self._told = now
@@ -220,7 +221,7 @@ class RowStore:
         out[there], out[missing] = rows, made[:, : out.shape[1]]
 
     def update(self, keys: Array, tables: Array, change: Callable[[Array], None]) -> None:
-        """Overwrite rows of unique ids by what `change` makes of them: it is called with float32
+        """Overwrite rows of unique ids by the results of `change`: it is called with float32
         [n, line_size] and writes there. Rows that are not there are created. Raises: as `get`.
         """
         self._check_writable()
@@ -265,8 +266,8 @@ class RowStore:
 
         moment_ns: the time, the same on all ranks, by which their parts are told to belong
         together; one rank needs none.  Only rows that changed since the last snapshot are written.
-        Raises RowStoreError for a full disk; then the older snapshots are what they were, and
-        another try writes the same rows.
+        Raises RowStoreError for a full disk; then the older snapshots are as before,
+        and another try writes the same rows.
         """
         folder, options = self.options.folder, self.options
         self._check_writable()
@@ -296,8 +297,9 @@ class RowStore:
         return names_in(self.options.folder)
 
     def remove_snapshot(self, name: str) -> None:
-        """Remove this rank's part of a snapshot, and what no other one needs. Raises RowStoreError
-        if there is none."""
+        """Remove this rank's part of a snapshot, and files that no other one needs. Raises
+        RowStoreError if there is none.
+        """
         self._check_writable()
         if name not in self.snapshot_names():
             raise RowStoreError(
@@ -313,7 +315,7 @@ class RowStore:
 
         Of a snapshot that a run on another number of ranks saved, this rank takes the ids that
         it owns (owners.py). Raises RowStoreError where there is none, or of other rows, a torn one,
-        or one with more rows than the capacity; the rows are what they were then.
+        or one with more rows than the capacity; the rows are as before then.
         """
         folder, options = self.options.folder, self.options
         parts = find_snapshot(options.folders, name)
@@ -362,7 +364,7 @@ class RowStore:
             )
 
     def close(self) -> None:
-        """Give back memory and files. What no snapshot holds is lost."""
+        """Give back memory and files. Rows in no snapshot are lost."""
         with self._guard:
             self._tier.close()
             self._cache = None

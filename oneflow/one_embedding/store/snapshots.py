@@ -4,8 +4,8 @@ A snapshot is one small file, `snapshots/NAME.json`, that lists extents of files
 first; of two rows with one id the later one counts. It gets its name when all that it lists is on
 the disk, so it is there whole or not at all. Parts of ranks belong together where they were saved
 at one moment, on which the ranks agree; the part before stays beside each, because ranks may be
-killed while only some of them have replaced theirs. Files that no snapshot lists are what a killed
-process left, or what was replaced, and are removed.
+killed while only some of them have replaced theirs. Files that no snapshot lists were left
+by a killed process, or replaced, and are removed.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Snapshot:
 
 
 def path_of(folder: Path, name: str) -> Path:
-    """Path of the snapshot of a name. Raises ArgumentError for what is no file's name."""
+    """Path of the snapshot of a name. Raises ArgumentError for a name that no file can have."""
     if not name or name.startswith(".") or "/" in name or "\0" in name:
         raise ArgumentError(
             f"snapshot {name!r}: a name has neither / nor NUL and begins with no point"
@@ -130,7 +130,9 @@ def names_in(folder: Path) -> list[str]:
 
 
 def remove_snapshot(folder: Path, name: str) -> None:
-    """Take the name of a snapshot away; `remove_unlisted` removes what no other one lists."""
+    """Take the name of a snapshot away; `remove_unlisted` removes the files that no other one
+    lists.
+    """
     path = path_of(folder, name)
     path.unlink(missing_ok=True)
     _before(path).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Counters of a store: look-ups, hits and bytes by tier, what waits to be written."""
+"""Counters of a store: look-ups, hits and bytes by tier, rows that wait to be written."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class StoreStatistics:
     stall_s: float = 0.0
 
     def tell(self, before: StoreStatistics) -> None:
-        """Add to this process's metrics what was counted since `before`."""
+        """Add the counts since `before` to this process's metrics."""
         lookups, nbytes = METRICS.lookups, METRICS.row_nbytes
         lookups["device", "hit"] += self.device_hits - before.device_hits
         lookups["host", "hit"] += self.memory_hits - before.memory_hits

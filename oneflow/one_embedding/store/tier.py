@@ -59,8 +59,9 @@ class Tier(Protocol):
         """All rows."""
 
     def save(self) -> tuple[list[Extent], list[int]]:
-        """Bring all rows to the disk. Returns what the snapshot lists, and the numbers of the files
-        that nothing needs once it is there; `saved` follows then."""
+        """Bring all rows to the disk. Returns the extents that the snapshot lists, and the numbers
+        of the files that nothing needs once it is there; `saved` follows then.
+        """
 
     def saved(self, stale: list[int]) -> None:
         """Go on from the snapshot that was written."""
@@ -80,9 +81,10 @@ class Tier(Protocol):
 
 
 class WholeTier(ABC):
-    """All rows in one memory; what changed is appended to a log by snapshots, which have the same
-    bytes whichever memory it is: rows stand by part of their ids' hash, then in the order in which
-    they were made."""
+    """All rows in one memory; changed rows are appended to a log by snapshots, which have the same
+    bytes in every memory: rows stand by part of their ids' hash, then in the order in which they
+    were made.
+    """
 
     def __init__(self, initial: InitialRows, log: RowLog, statistics: StoreStatistics) -> None:
         self.initial, self.log, self.statistics = initial, log, statistics

@@ -12,8 +12,8 @@ their exchanges between ranks, over a channel of the worker's own; the ranks of 
 Threads in one order, so that those of one number belong together. A mistake in the types of a call
 is raised by the call; the error of a kernel is raised where its result is used, or else by the next
 operation that waits for all workers, which every operation in place does, and names the worker and
-the line of the call that failed. oneflow/tensor/overlapping.py says what is queued and what runs at
-once.
+the line of the call that failed. oneflow/tensor/overlapping.py lists the ops that are queued and
+those that run at once.
 """
 
 from __future__ import annotations

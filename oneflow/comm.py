@@ -2,7 +2,8 @@
 into the tensors given.
 
 All these ranks must call them in the same order, with equal shapes, dtypes, roots and reductions;
-what differs is a DesyncError on every rank, before any data moves. Arguments that are wrong on one
+calls that differ are a DesyncError on every rank, before any data moves. Arguments that are wrong
+on one
 rank alone raise there before anything is sent: ShapeError, DTypeError, DeviceError, or
 PlacementError for global tensors and for ranks that do not exist. Tensors of GPUs go through host
 memory. Sums of bool are "or", products "and". `send`, `recv`, `send_object` and `recv_object` need
@@ -270,7 +271,7 @@ def all_to_all_single(
     ranks: Ranks = None,
 ) -> None:
     """Sends the first rows of `input` to rank 0, the next to rank 1 ..., and fills `output` with
-    what came, by rank.
+    the received rows, by rank.
 
     input_split_sizes, output_split_sizes: rows (of dim 0) for and from each rank; None: as many for
     each. Raises ShapeError or DTypeError for tensors whose rows differ, or sizes that do not add up
@@ -355,10 +356,10 @@ def recv(
     out: Tensor | None = None,
     ranks: Ranks = None,
 ) -> Tensor:
-    """Receive what rank `src` sends, in `out` or in a new tensor.
+    """Receive a tensor from rank `src`, in `out` or in a new one.
 
     If shape, dtype and device are all given, the sender must use `send_meta=False`. Raises
-    ShapeError or DTypeError if what was sent does not fit `out` or what was asked for.
+    ShapeError or DTypeError if the tensor does not fit `out` or the arguments.
     """
     if out is not None:
         check_local(out, "recv")
@@ -386,7 +387,7 @@ def recv(
 def _check_asked(
     type_: TensorType, shape: Sequence[int] | None, dtype: DType | None, src: int
 ) -> None:
-    """Compare what came with what was asked for, as far as the sender told."""
+    """Compare the received type with the wanted one, as far as the sender told."""
     if shape is not None and tuple(shape) != type_.shape:
         raise ShapeError(f"recv: rank {src} sent {type_}, but shape={list(shape)} was asked for")
     if dtype is not None and dtype is not type_.dtype:

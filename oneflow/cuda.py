@@ -2,7 +2,7 @@
 this process, `cuda:<local rank>`.
 
 A device is given as an index, "cuda:1", `flow.device("cuda:1")` or None (this process's own GPU).
-Where there is no CuPy or no GPU, what needs one raises DeviceError.
+Where there is no CuPy or no GPU, calls that need one raise DeviceError.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def empty_cache() -> None:
 
 
 def mem_get_info(device: CudaDevice = None) -> tuple[int, int]:
-    """(free, total) bytes of the GPU, whoever uses it."""
+    """Return (free, total) bytes of the GPU, all processes together."""
     number = _number(device)
     free, total = import_cupy().cuda.Device(number).mem_info
     return int(free), int(total)

@@ -12,9 +12,9 @@
             state.commit()                          # a step is done on this rank
 
 When ranks come or go, all are ended and start again in another number. `commit` keeps a copy of the
-state of the step, and whatever ends the rank afterwards, SIGTERM or the loss of a peer, the copy is
+state of the step, and when the rank ends, by SIGTERM or the loss of a peer, the copy is
 written on the way out. `resume` goes on from the newest copy that any rank finds: a rank may be one
-step ahead of another when both are ended, and what it holds is whole.
+step ahead of another when both are ended, and its copy is whole.
 
 The batch is that of all ranks together, so it stays the same when their number changes, and so do
 the losses, but for the order in which they are summed. The rows of a batch are a function of the
@@ -57,20 +57,20 @@ class Stateful(Protocol):
     """A part of the state: a module, an optimizer, a learning rate schedule, a Sampler."""
 
     def state_dict(self) -> Any:
-        """Return what `load_state_dict` takes."""
+        """Return a state for `load_state_dict`."""
 
     @property
     def load_state_dict(self) -> Callable[..., object]:
-        """Become what was so when `state_dict` was called."""
+        """Go back to the state at the call of `state_dict`."""
 
 
 class Sampler:
-    """The rows of each batch that this rank computes: every row of an epoch exactly once, whatever
-    the number of ranks and its changes.
+    """The rows of each batch that this rank computes: every row of an epoch exactly once, with
+    any number of ranks and changes of it.
 
-    data: the number of rows, or what has a length. batch_size: rows of a batch, of all ranks
-    together. seed: of the order; None: the order of the data. drop_last: what is left of an epoch
-    and is no whole batch is skipped.
+    data: the number of rows, or an object with a length. batch_size: rows of a batch, of all ranks
+    together. seed: of the order; None: the order of the data. drop_last: rows left of an epoch
+    that make no whole batch are skipped.
     Iterating yields lists of row numbers to the end of the epoch, and moves nothing, so that a
     DataLoader (`batch_sampler=`) may fetch ahead: `advance`, which `State.commit` calls, does.
     """
@@ -145,7 +145,8 @@ class State:
 
     folder: where it is kept; nodes need not share it. save_every: steps after which it is written
     besides, for the case that all ranks are killed at once; 0: only when the rank ends.
-    parts: what has `state_dict` and `load_state_dict`. Samplers among them advance with `commit`.
+    parts: objects with `state_dict` and `load_state_dict`. Samplers among them advance with
+    `commit`.
     step: the steps done.
 
     SIGTERM ends the process with exit code 143 from here on, wherever it is.
@@ -234,7 +235,7 @@ class State:
             self._path(older).unlink(missing_ok=True)
 
     def _end(self) -> None:
-        """Write on the way out, whatever ends the process; a second SIGTERM does not disturb."""
+        """Write on the way out, however the process ends; a second SIGTERM does not disturb."""
         if os.getpid() != self._pid:  # a fork of the rank, such as a data loader's worker
             return
         if threading.current_thread() is threading.main_thread():
@@ -247,7 +248,7 @@ def _stop(number: int, frame: FrameType | None) -> None:
 
 
 def _copied(value: object, where: str) -> object:
-    """Copy what a step may change: tensors, and containers with them."""
+    """Copy the objects that a step may change: tensors, and containers with them."""
     if isinstance(value, Tensor):
         if value.is_global:
             raise ArgumentError(

@@ -41,7 +41,7 @@ def all_device_placement(type: str) -> Placement:
 
 
 def init_rdma() -> None:
-    """Accepted for scripts that call it: transports are chosen by what the hosts share."""
+    """Accepted for scripts that call it: transports are chosen by the networks that hosts share."""
 
 
 def rdma_is_initialized() -> bool:

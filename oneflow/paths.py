@@ -1,6 +1,6 @@
 """Module paths of upstream and PyTorch that are no files here, and where their names are found.
 
-Scripts import what upstream and PyTorch define in other files than we do: `from
+Scripts import names that upstream and PyTorch define in other files than we do: `from
 oneflow.nn.modules.batchnorm import BatchNorm2d`. Each such path is a row of PATHS. The module is
 made when it is first imported and looks its names up where the row says; `oneflow/surfaces.py`
 comes here only for a path under which Python found no file, so a plain import pays nothing.

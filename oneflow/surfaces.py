@@ -110,8 +110,8 @@ _BY_ID = {id(row): row for row in ROWS}
 
 @cache
 def _function(key: int) -> Any:
-    """Return what a row's users call. key: the id of the row, which lives as long as the
-    program.
+    """Return the function or class that a row's users call. key: the id of the row, which lives as
+    long as the program.
     """
     row = _BY_ID[key]
     found = _written(key)
@@ -324,7 +324,7 @@ def _named_as(apply: Callable[..., Any], function: Callable[..., Any]) -> Callab
 
 
 class _Namespace(ModuleType):
-    """A module whose public names are not hidden by what is imported below it: `oneflow.tensor` and
+    """A module whose public names are not hidden by modules imported below it: `oneflow.tensor` and
     `nn.functional.pad` are functions to users, and a package or a path of upstream besides.
     """
 
@@ -359,9 +359,9 @@ def open_module(module: str, space: str, modules: tuple[str, ...] = ()) -> None:
 
 
 def accept_paths(module: str, own_names: Iterable[str] | None = None) -> None:
-    """Lets what upstream has below a module of ours be imported: see oneflow/paths.py.
+    """Let upstream's paths below a module of ours be imported: see oneflow/paths.py.
 
-    own_names: what no such import hides; all that the module has so far, by default.
+    own_names: those that no such import hides; all that the module has so far, by default.
     """
     here = sys.modules[module]
     space = here.__dict__
@@ -406,7 +406,7 @@ def below(module: str, name: str) -> Any:
 
 
 class _PathFinder:
-    """Python's import asks it for what it finds nowhere else."""
+    """A finder that Python's import asks last."""
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:

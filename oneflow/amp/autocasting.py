@@ -162,7 +162,7 @@ def _region() -> Autocasting | None:
 def _begin(changes: dict[str, DType | None], caches: bool) -> Mode | None:
     """Put another choice of dtypes in force in this thread; None: a device without any.
 
-    Returns what `swap_mode` takes to go back.
+    Returns the mode that `swap_mode` takes to go back.
     """
     region = _region()
     dtypes = {**(region.dtypes if region else {}), **changes}

@@ -1,6 +1,6 @@
 """The public table: one row for every function and object that users reach by name.
 
-One file per topic: a new row joins its neighbours there (row.py says what a row means). The
+One file per topic: a new row joins its neighbours there (row.py explains a row). The
 namespaces, `dir()`, the type stubs, the reference page and the comparison with PyTorch are all
 made from `ROWS` (`oneflow/surfaces.py`, `docs/stubs.py`, `docs/reference.py`, `tests/parity`); a
 public name that has no row does not exist.

@@ -1,4 +1,4 @@
-"""Examples of public functions, each a call and what Python shows: examples.txt, as in a doctest.
+"""Examples of public functions, each a call and its result: examples.txt, as in a doctest.
 
 `surfaces` puts them at the end of docstrings, where `help` and the site's reference find them.
 """

@@ -1,6 +1,6 @@
 """Automatic differentiation: a tape over ops, and the backward pass over it.
 
-The public table (oneflow/api) says what users find here.
+The public table (oneflow/api) lists the names that users find here.
 """
 
 import oneflow.functional  # noqa: F401  (gives Tensor its methods, of which backward is one)

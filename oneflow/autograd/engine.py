@@ -146,7 +146,7 @@ class Pass:
         return results
 
     def _recorded(self, node: GradNode, grads: list[Any], wanted: list[bool]) -> Sequence[Any]:
-        """The gradients, recorded: what has no gradient of its own then refuses another pass."""
+        """Compute the gradients, recorded: ops without a gradient then refuse another pass."""
         outer, state.differentiating = state.differentiating, node.name()
         try:
             if isinstance(node, OpNode) and node.op.written is not None:

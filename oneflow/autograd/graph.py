@@ -1,4 +1,4 @@
-"""Hooks around what is saved for the backward pass."""
+"""Hooks around tensors saved for the backward pass."""
 
 from __future__ import annotations
 

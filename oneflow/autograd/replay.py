@@ -1,14 +1,14 @@
 """Gradients of repeated calls, replayed as one function over arrays.
 
-The gradient of an op is written with ops, and what it does follows from the types and attributes of
-the call alone: nn.Graph traces it without values. So from the second time on that a local call on
-the CPU is gone back over, its gradient is sketched once, as the text of a function that makes the
-same kernel calls one after the other; later steps run that. The 14 gradient ops of the digits
-network, dispatched afresh, were half of what its backward pass cost.
+The gradient of an op is written with ops, and its calls follow from the types and attributes
+of the call alone: nn.Graph traces it without values. So from the second time on that a local call
+on the CPU is gone back over, its gradient is sketched once, as the text of a function that makes
+the same kernel calls one after the other; later steps run that. The 14 gradient ops of the digits
+network, dispatched afresh, were half of the cost of its backward pass.
 
 A mode that times ops has a function of its own, which looks at the clock after each kernel.
 
-Whatever is unusual takes the plain way: random ops and those that overwrite, saved-tensor hooks,
+Unusual calls take the plain way: random ops and those that overwrite, saved-tensor hooks,
 other modes than the default one, gradients that are to have gradients themselves.
 """
 
@@ -41,7 +41,7 @@ Result = int | TensorType | None
 
 
 class _Unusual(Exception):
-    """The gradient does what a sketch cannot show."""
+    """The gradient does something that a sketch cannot show."""
 
 
 Note = Callable[[Sequence[BoundOp], Sequence[int]], None]
@@ -203,7 +203,7 @@ def _sketched(
 class _Sketch(Mode):
     """Writes down the kernel calls of ops on local tensors, which stand for arrays by their names.
 
-    What it is not told of (a tensor of somewhere else, an op without inputs) is unusual.
+    Tensors of somewhere else and ops without inputs are unusual.
     calls: of the kernels so far, if they are timed.
     """
 

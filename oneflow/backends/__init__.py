@@ -1,5 +1,5 @@
-"""`flow.backends`: the switches of device libraries that scripts set. Reading one tells what is so;
-setting one that changes nothing here warns once.
+"""`flow.backends`: the switches of device libraries that scripts set. Reading one tells the
+truth; setting one that changes nothing here warns once.
 """
 
 from oneflow.backends import cuda as cuda

@@ -19,7 +19,7 @@ class _Switches(ModuleType):
 
 def declare_switches(module: str, reasons: Mapping[str, str]) -> None:
     """Let a module warn once when one of its attributes, the keys of `reasons`, is set to something
-    else. A script reads back what it set.
+    else. A script reads back its own value.
     """
     here = sys.modules[module]
     here.__dict__["_reasons"] = reasons

@@ -2,7 +2,7 @@
 
 A process belongs to its job from the start; `init_process_group` only says so. Collectives are
 those of `oneflow.comm`, on local tensors; see there for the errors. Ranks are numbers in the job,
-also with a `group`, which is what `new_group` has returned. With `async_op=True` a call returns at
+also with a `group` of `new_group`. With `async_op=True` a call returns at
 once, with an object whose `wait` returns when the call is done: until then its tensors belong to
 the call.
 """
@@ -240,7 +240,7 @@ def recv(
     tag: int = 0,
     group_src: int | None = None,
 ) -> int:
-    """Receives into `tensor` what rank `src` sends; returns `src`."""
+    """Receive into `tensor` the tensor that rank `src` sends; return `src`."""
     source = _peer(src, group, group_src)
     way = _groups().one_way(source, get_rank(), group, "recv", tag)
     _groups().line_of(way).now(lambda: _comm().recv(source, out=tensor, ranks=way))

@@ -41,8 +41,8 @@ T = TypeVar("T")
 def array_of(x: Tensor | None, who: str) -> Array:
     """The values of a local tensor of this rank, on the host; may share its memory.
 
-    Raises DTypeError for what is no tensor, GraphError for a value of a graph, PlacementError for a
-    global tensor, DeviceError for a tensor on another rank's device.
+    Raises DTypeError for an object that is no tensor, GraphError for a value of a graph,
+    PlacementError for a global tensor, DeviceError for a tensor on another rank's device.
     """
     array = check_local(x, who)._array
     return to_host(array)

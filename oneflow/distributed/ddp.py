@@ -1,7 +1,7 @@
 """Data parallelism over local tensors: every rank has the whole model and a part of the batch.
 
 In forward the module sees its parameters through a gate: one tape node whose inputs are the
-parameters and whose outputs are what the layers use. It learns of each gradient when it is complete
+parameters and whose outputs go to the layers. It learns of each gradient when it is complete
 and averages over the ranks every bucket whose gradients are all there, the last parameters first,
 in one order on all ranks. It is older than all that is computed from the parameters, so the
 backward pass visits it last; then the rest is averaged, with zeros for parameters that this rank
@@ -166,8 +166,9 @@ class Replicas:
 class Averaging:
     """The gradients of one forward call on their way over some ranks.
 
-    takes_own: the first pass averages with them what each rank has added up in `.grad` alone, which
-    it takes away there: what comes back is the sum.  hook: see Replicas.
+    takes_own: the first pass averages with them the gradients that each rank has added up in
+    `.grad`
+    alone, which it takes away there: the result is the sum.  hook: see Replicas.
     """
 
     def __init__(
@@ -198,7 +199,7 @@ class Averaging:
             self._average_next()
 
     def finish(self, grads: list[Any]) -> list[Any]:
-        """All averaged gradients; what did not arrive counts as zero."""
+        """Return all averaged gradients; one that did not arrive counts as zero."""
         for index, grad in enumerate(grads):
             self._grads.setdefault(index, grad)
         while self._num_done < len(self._buckets):

@@ -1,8 +1,8 @@
 """Python values as bytes (msgpack), so that they come out as they went in, and no code with them.
 
 None, booleans, ints of any size, floats, strings, bytes, lists, tuples, dicts, NumPy arrays and
-scalars without objects, local tensors. Subclasses of these come out as the plain type. What msgpack
-does not know is an extension: a code, and msgpack inside it.
+scalars without objects, local tensors. Subclasses of these come out as the plain type. A type
+that msgpack does not know is an extension: a code, and msgpack inside it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def encode(value: object) -> bytes:
 
 
 def decode(data: bytes | memoryview) -> Any:
-    """The inverse of `encode`. Raises TransportError for what `encode` did not make."""
+    """The inverse of `encode`. Raises TransportError for bytes that are not of `encode`."""
     import msgspec
 
     try:

@@ -1,4 +1,5 @@
-"""The end of this process: what it tells the other ranks, what it shows, and its exit code.
+"""The end of this process: its message to the other ranks, the lines that it shows, and its exit
+code.
 
 The rank that fails first shows its traceback; one that fails after it, or because of it, shows one
 line. A process that no launcher started gets the exit code of its error too.
@@ -55,13 +56,13 @@ def is_joined() -> bool:
 
 
 def note_exit(code: object) -> None:
-    """The process is about to end with `code`, whatever was said before."""
+    """Note that the process is about to end with `code`, in place of earlier notes."""
     global _code
     _code = code
 
 
 def noted_exit() -> object:
-    """Return what was last asked of sys.exit, or the uncaught error's code; 0 if there
+    """Return the last argument of sys.exit, or the uncaught error's code; 0 if there
     was neither.
     """
     return _code

@@ -1,4 +1,4 @@
-"""Ranks of a launcher, forked from a process that has imported what they need.
+"""Ranks of a launcher, forked from a process that has done their imports.
 
 It is `worker.py --fork N [-m] script args` (launcher/forks.py starts it). A rank that is forked has
 its own environment and streams, and draws random numbers of its own; the kernel goes on showing the
@@ -48,7 +48,7 @@ _PR_SET_NAME = 15
 
 
 def warm_up() -> None:
-    """Import what ranks need."""
+    """Import the modules that ranks need."""
     for name in WARM:
         import_module(name)
     load()

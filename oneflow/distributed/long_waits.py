@@ -23,8 +23,8 @@ LAST_WORD_S = 0.2  # a verdict on our own wait says more than that another rank 
 class LongWaits:
     """The long waits that this rank has reported. One per process.
 
-    Only a rank whose calls all come from one thread tells: of two threads, one may do what the
-    other waits for.
+    Only a rank whose calls all come from one thread tells: of two threads, one may do the work
+    that the other waits for.
     """
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class LongWaits:
     def last_word(
         self, client: ControlClient, place: str, number: int, text: str, missing: Sequence[int]
     ) -> None:
-        """The job is over. Raises DesyncError if it was because of what this rank waits in."""
+        """The job is over. Raises DesyncError if this rank's wait was the cause."""
         if self._wait != (place, number):
             return
         self.still(client, place, number, text, missing)
@@ -79,7 +79,7 @@ class LongWaits:
     ) -> bytes:
         """The plan of one compile, which all ranks must ask for.
 
-        Raises what the compile raises, and DesyncError if others wait elsewhere for this rank.
+        Raises the errors of the compile, and DesyncError if others wait elsewhere for this rank.
         """
         from oneflow.boxing.collectives.base import LONG_WAIT_S
         from oneflow.boxing.transport.rendezvous import SLICE_S
@@ -103,7 +103,7 @@ class LongWaits:
 
 
 def _raise_verdict(asked: concurrent.futures.Future[None]) -> None:
-    """Only what the scheduler found; that it cannot be reached is the heartbeat's to judge."""
+    """Raise the scheduler's finding alone; that it cannot be reached is the heartbeat's to judge."""
     error = None if asked.cancelled() else asked.exception()
     if isinstance(error, DesyncError):
         raise DesyncError(str(error))

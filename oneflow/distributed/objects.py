@@ -144,7 +144,7 @@ def _encode_parts(values: list[Any] | None, parts: list[bytes], size: int) -> by
 
 
 def _payload(work: Callable[[], bytes]) -> tuple[bytes, Exception | None]:
-    """Return what `work` makes, or what it raised, for the others."""
+    """Return the result of `work`, or its error, for the others."""
     try:
         return _VALUE + work(), None
     except Exception as error:  # raised on all ranks, when all know of it
@@ -168,7 +168,7 @@ def _tell_failures(
 
 
 def _raise_failures(payloads: Mapping[int, bytes], what: str, mine: Exception | None) -> None:
-    """Raises on all ranks what the first of those that failed raised. mine: what this rank did."""
+    """Raise on all ranks the error of the first that failed. mine: this rank's own."""
     failed = {rank: _opened(p) for rank, p in payloads.items() if p[:1] == _FAILURE}
     if not failed:
         return

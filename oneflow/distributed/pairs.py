@@ -13,9 +13,10 @@ from oneflow.kernels.array import Array
 def pair_with(
     other: int, who: str, is_sender: bool, ranks: Ranks = None
 ) -> tuple[Collectives, str]:
-    """The collectives of this rank and another, and `(rank 0 to rank 1)`: who sends to whom.
+    """The collectives of this rank and another, and `(rank 0 to rank 1)`: sender and receiver.
 
-    Raises PlacementError for this rank itself, and for one that does not exist. who: the caller.
+    Raises PlacementError for this rank itself, and for one that does not exist. who: the caller's
+    name.
     ranks: the two, on a channel of their own.
     """
     check_rank(other, who)

@@ -1,8 +1,8 @@
 """Groups of ranks and the calls on them, in the shape that users of `torch.distributed` expect.
 
 A group's calls are made in the order in which a rank begins them, on a channel of their own; those
-that are not waited for at once run on a thread, and a later one queues behind them. What one rank
-sends to another has a channel for each direction, so that both may begin by sending.
+that are not waited for at once run on a thread, and a later one queues behind them. Messages
+between two ranks have a channel for each direction, so that both may begin by sending.
 """
 
 from __future__ import annotations

@@ -162,7 +162,7 @@ class StepWatch:
 def _raise_lost(client: ControlClient, error: PeerLostError, doing: str = "") -> NoReturn:
     """A rank that left in order, while others need it, has most likely taken another way.
 
-    doing: what this rank was in, if no one else will say so.
+    doing: this rank's call, if no one else will say so.
     """
     if client.aborted is None:
         error = PeerLostError(f"{error}. {ADVICE}")

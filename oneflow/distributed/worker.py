@@ -1,4 +1,4 @@
-"""Runs a script as `python script.py args` would, and keeps a record of what ended it.
+"""Runs a script as `python script.py args` would, and keeps a record of its end.
 
 The launcher starts it by its path, `worker.py [-m] script args`: standard library only, so that
 a broken installation of anything else is recorded too. The record goes to the file named by
@@ -81,8 +81,8 @@ def become_rank(control: int, argv: list[str]) -> bool:
 def answer_for_stacks() -> None:
     """The launcher asks a stuck rank for its stacks, with SIGUSR2; they come on standard error.
 
-    Not by a Python handler: those wait for the interpreter lock, which may be what the rank is
-    stuck with. One that says what the actors wait for comes after the stacks, if it gets to run.
+    Not by a Python handler: those wait for the interpreter lock, with which the rank may
+    be stuck. The waits of the actors come after the stacks, if their handler gets to run.
     """
     signal.signal(signal.SIGUSR2, say_what_it_waits_for)
     faulthandler.register(signal.SIGUSR2, all_threads=True, chain=True)
@@ -92,9 +92,9 @@ def end_undisturbed(error: BaseException) -> None:
     """A rank that ends for Ctrl-C, or as another rank got it first, shows no second traceback; and
     one that ends for any error shows it, though the launcher tells it to end meanwhile.
 
-    The signal may come while the rank already ends; and what it interrupts is most often the news
-    that another rank was interrupted. SIGTERM comes as soon as another rank has ended: of ranks
-    that fail alike, the one that has more to say is often the later.
+    The signal may come while the rank already ends; and it most often interrupts the news that
+    another rank was interrupted. SIGTERM comes as soon as another rank has ended: of ranks that
+    fail alike, the one that has more to say is often the later.
     """
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -106,7 +106,7 @@ def end_undisturbed(error: BaseException) -> None:
 
 
 def say_what_it_waits_for(number: int, frame: object) -> None:
-    """Print, on SIGUSR2, which actor of this rank waits for what, if the runtime has been
+    """Print, on SIGUSR2, the waits of this rank's actors, if the runtime has been
     loaded.
     """
     live: Any = sys.modules.get("oneflow.actors.running_jobs")
@@ -158,7 +158,7 @@ def exit_status(code: object) -> int:
 
 
 def exit_code(error: BaseException) -> int:
-    """INTERRUPTED for Ctrl-C, what one of our own errors says, 1 for any other."""
+    """Return INTERRUPTED for Ctrl-C, the code of one of our own errors, 1 for any other."""
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED
     return int(error.exit_code) if _is_ours(error) else 1
@@ -202,7 +202,7 @@ def summary(error: BaseException, shown: TracebackType | None) -> str:
 def is_ours_to_show(error: BaseException, shown: TracebackType | None) -> bool:
     """False if another rank of this machine has shown the same before the ranks had joined.
 
-    Later the scheduler knows who was first. Not so for Ctrl-C, which all get at once: the scheduler
+    Later the scheduler knows the first. Not so for Ctrl-C, which all get at once: the scheduler
     may be gone before the second rank can ask it.
     """
     ending: Any = sys.modules.get("oneflow.distributed.ending")
@@ -233,7 +233,7 @@ def note_exit(code: object) -> None:
 
 
 def _is_ours(error: BaseException) -> TypeGuard[Any]:
-    """Whether it is a OneFlowError, without importing what the script did not import."""
+    """Tell whether it is a OneFlowError, without an import that the script did not make."""
     own = getattr(sys.modules.get("oneflow.core.errors"), "OneFlowError", None)
     return own is not None and isinstance(error, own)
 

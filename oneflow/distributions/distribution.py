@@ -1,4 +1,4 @@
-"""The base of all distributions: shapes, drawing, and what subclasses define."""
+"""The base of all distributions: shapes, drawing, and the methods that subclasses define."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ class Transform:
     """y = f(x). `sign`: of the derivative, where it is the same everywhere.
 
     Subclasses define `_call`, `_inverse` and `log_abs_det_jacobian`.  cache_size: 1 keeps the last
-    x and y, so that the inverse of what was just computed costs nothing, or exists at all.
+    x and y, so that the inverse of a value just computed costs nothing, or exists at all.
     """
 
     bijective: bool = False

@@ -73,8 +73,8 @@ def save(
     the file is for an inference job, and `inputs` gives an example of each argument.
     inputs: examples with the wanted layouts, needed with data only if they are global.
     steps: optimizer steps; None: as many as the data has batches.
-    outputs: names of the results of `build`, in order; None: its keys if that is a dict, else "loss"
-    of a single number and "output.0"... of others.
+    outputs: names of the results of `build`, in order; None: its keys if it is a dict,
+    else "loss" of one number and "output.0"... of others.
     record: which of them are reported at each step and kept at the end; None: the single numbers.
     checkpoint_every: steps between checkpoints; 0: only when the job is stopped.
     stop_on_nonfinite: a recorded number that is no number ends the job.

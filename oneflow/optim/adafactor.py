@@ -28,9 +28,9 @@ class Adafactor(Optimizer):
     """Adam without m, whose v is the product of two vectors (Shazeer and Stern, ICML 2018).
 
     lr: the largest rate relative to the root mean square of the parameter; it falls as 1/√step.
-    beta2_decay: v takes in step^beta2_decay of a new square.  eps: what is added to squares (None:
-    the dtype's eps), and the least root mean square of a parameter.  d: the largest root mean
-    square of a step.  weight_decay: a step of its own.  maximize: climbs instead.
+    beta2_decay: v takes in step^beta2_decay of a new square.  eps: added to squares (None: the
+    dtype's eps), and the least root mean square of a parameter.  d: the largest root mean square of
+    a step.  weight_decay: a step of its own.  maximize: climbs instead.
     """
 
     def __init__(

@@ -156,7 +156,7 @@ class Adadelta(Optimizer):
 
 
 class Rprop(Optimizer):
-    """Steps of a size per element, whatever the size of the gradient (Riedmiller and Braun, ICNN
+    """Steps of a size per element, whether gradients are large or small (Riedmiller and Braun, ICNN
     1993); for gradients of all the data.
 
     lr: the first size.  etas: factors of a size where the sign of the gradient changed, and where

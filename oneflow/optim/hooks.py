@@ -40,7 +40,7 @@ class Hooks:
             hook(*args)
 
     def replaced(self, kind: str, owner: object, value: dict[str, Any]) -> dict[str, Any]:
-        """`value`, or what the last hook returned that returned anything."""
+        """Return `value`, or the result of the last hook that returned one."""
         for hook in list(self._listed[kind].values()):
             found = hook(owner, value)
             value = value if found is None else found

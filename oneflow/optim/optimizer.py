@@ -130,7 +130,7 @@ class States(dict[Any, Any]):
 
 
 class Optimizer:
-    """Holds what it updates in `param_groups` and what it remembers in `state`.
+    """Updates the tensors in `param_groups` by rules that remember numbers in `state`.
 
     params: an iterable of leaf tensors, or of dicts {"params": ..., options of this group}.
     defaults: options and their values. `state[param]` is a dict of tensors, most laid out like the
@@ -189,8 +189,8 @@ class Optimizer:
         return groups if listed and isinstance(listed[0], dict) else [{"params": groups}]
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Adds {"params": ..., options}. Raises TypeError, ValueError for what is no leaf or is
-        there already.
+        """Add {"params": ..., options}. Raises TypeError, ValueError for tensors that are no leaves
+        or are there already.
         """
         if not isinstance(param_group, dict) or "params" not in param_group:
             raise TypeError(f"param group must be a dict with 'params', got {param_group!r}")

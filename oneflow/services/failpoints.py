@@ -5,7 +5,7 @@ started with ONEFLOW_TESTING=1 and ONEFLOW_FAILPOINTS names the place:
 
     ONEFLOW_FAILPOINTS="ckpt.before_rename=kill@hit=3;journal.write=error:ENOSPC;worker.step=sleep:2"
 
-| action       | what the process does there                                                     |
+| action       | done by the process there                                                       |
 |--------------|---------------------------------------------------------------------------------|
 | kill         | gets SIGKILL                                                                    |
 | stop:8       | gets SIGSTOP, and SIGCONT after 8 s                                             |
@@ -108,7 +108,7 @@ def is_armed(name: str) -> bool:
 
 
 def arm(env: Mapping[str, str]) -> None:
-    """Called once by each program's start. Raises ConfigError for what cannot be understood."""
+    """Called once by each program's start. Raises ConfigError for words that cannot be understood."""
     _armed.clear()
     if env.get(TESTING) == "1":
         _armed.update({found.name: found for found in parse(env.get(VARIABLE, ""))})

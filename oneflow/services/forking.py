@@ -3,9 +3,9 @@
 The server runs no threads of its own, opens no connection and touches no device: nothing that a
 fork would break is there. Its asker, which started it, sends the descriptors of a new process over
 a socket of sequenced packets and is answered with its pid. The process becomes the asker's own
-child: one between it and the server ends as soon as the asker knows of it, and the asker adopts
-what that one leaves (PR_SET_CHILD_SUBREAPER). It goes on only then, so that none outlives an asker
-that never heard of it.
+child: one between it and the server ends as soon as the asker knows of it, and the asker adopts its
+children (PR_SET_CHILD_SUBREAPER). It goes on only then, so that none outlives an asker that never
+heard of it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def ask(control: socket.socket, known: int, ends: Sequence[int]) -> None:
 def serve(control: socket.socket, later: Iterable[Callable[[], object]] = ()) -> list[int] | None:
     """Return in each new process its ends; in this one None, when the asker has gone.
 
-    later: what else new processes would need, got ready in one go when nobody asks for a while.
+    later: further preparations for new processes, made in one go when nobody asks for a while.
     """
     asker, waiting, patience_s = os.getppid(), deque(later), IDLE_S
     _settle()
@@ -76,8 +76,8 @@ def _receive(control: socket.socket) -> list[int]:
 
 
 def _settle() -> None:
-    """Leaves what was imported out of the collector's sight: it would touch, and so copy, all of it
-    in each new process."""
+    """Leave the imported objects out of the collector's sight: it would touch, and so copy, all of
+    them in each new process."""
     gc.collect()
     gc.freeze()
 

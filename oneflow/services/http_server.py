@@ -1,7 +1,7 @@
 """HTTP for pages that are only read: few threads, bounded requests, nobody may be slow for long.
 
-Also what keeps web pages away that a browser on this machine shows: whoever comes from another
-origin, or asks for a name that may be another's for this address (DNS rebinding), is refused.
+It also keeps web pages away that a browser on this machine shows: requests from another
+origin, or for a name that may be another's for this address (DNS rebinding), are refused.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ MAX_REQUEST_NBYTES = 64 << 10
 
 
 class PageServer(ThreadingHTTPServer):
-    """Answers with `handler`. Whoever comes when all threads are busy takes the place of the one
-    that has been silent for longest; while all of them are being answered, it is hung up on.
+    """Answers with `handler`. A client that comes when all threads are busy takes the place of the
+    one that has been silent for longest; while all of them are being answered, it is hung up on.
     """
 
     daemon_threads = True
@@ -59,7 +59,7 @@ class PageServer(ThreadingHTTPServer):
                     oldest.shutdown(socket.SHUT_RDWR)
 
     def heard(self, request: socket.socket) -> None:
-        """A whole request came: it is answered, whoever else comes."""
+        """Note that a whole request came: it is answered, however many others come."""
         with self._lock:
             self._silent.pop(request, None)
 

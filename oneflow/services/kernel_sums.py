@@ -97,7 +97,7 @@ class KernelSums:
 
     def of(self, group: str) -> list[Row]:
         """The rows of a group, those that took longest first. Modules have rows for all that are
-        around others, and are ordered by their time with what is inside of them.
+        around others, and are ordered by their time with the modules inside of them.
         """
         if group not in GROUPS:
             raise ValueError(f"a profile has rows by {', '.join(GROUPS)}, not by {group!r}")

@@ -28,8 +28,8 @@ _UNSPECIFIED = (ipaddress.ip_address("0.0.0.0"), ipaddress.ip_address("::"))
 def check_listener(host: str, port: int) -> None:
     """Check that no other user listens on a port.
 
-    host: a loopback address. Raises ConfigError if a process of another user, who is not root,
-    listens there; says nothing if nobody does, or the system does not tell.
+    host: a loopback address. Raises ConfigError if a process of another user but
+    root listens there; passes if nobody does, or the system does not tell.
     """
     strangers = listening_users(host, port) - {os.geteuid(), 0}
     if strangers:

@@ -2,9 +2,9 @@
 replaces it now and then with all its numbers since it began, and its last points of the job's
 curve. (A worker of a graph job has a line of its own for that.)
 
-The daemon looks at the file about once a second, so a flood of writes costs it nothing; what is no
-such file is refused. Only the process that the daemon has started is believed; those that it starts
-once it writes are not told the path, so they do not overwrite what it says.
+The daemon looks at the file about once a second, so a flood of writes costs it nothing; any other
+file is refused. Only the process that the daemon has started is believed; those that it starts once
+it writes are not told the path, so they do not overwrite its numbers.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class CountsReader:
         return told, fresh
 
     def _read(self) -> bytes | None:
-        """Never waits, whatever a script has put there."""
+        """Read the file without waiting, even if a script has put something else there."""
         flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
         fd = os.open(self._path, flags)
         try:

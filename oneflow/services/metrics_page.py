@@ -22,7 +22,7 @@ def make_registry(metrics: Metrics = METRICS, component: str = "rank") -> Collec
 
 
 def registry_of(families: Callable[[], Iterator[Metric]]) -> CollectorRegistry:
-    """A registry that shows what `families` yields at each scrape."""
+    """Make a registry that shows the families that `families` yields at each scrape."""
     from prometheus_client import CollectorRegistry
 
     registry = CollectorRegistry()

@@ -1,7 +1,8 @@
 """A line to a scheduler that cannot lead to somebody else unnoticed.
 
-A channel of gRPC connects again by itself, to whoever listens there by then. Over TLS that one must
-show its certificate. Any other connection is made here, once, and gRPC gets a socket of this
+A channel of gRPC connects again by itself, to any process that listens there by then. Over TLS that
+one must show its certificate. Any other connection is made here, once, and gRPC gets a socket of
+this
 process instead, which is handed on to that connection and to no other: when it has ended, all calls
 of the channel fail, and its owner makes another line, which is checked and proven like the first.
 """
@@ -66,7 +67,7 @@ class PinnedChannel:
 
     @property
     def is_open(self) -> bool:
-        """Whether what is said now can arrive."""
+        """Tell whether a message sent now can arrive."""
         return not self._has_ended
 
     def close(self) -> None:
@@ -164,8 +165,8 @@ def _process_and_user(found: socket.socket) -> tuple[int, int]:
 
 
 def prove(channel: Any, claim: Claim, timeout_s: float) -> Session:
-    """Prove the token over a channel of grpc, both ways. Raises ImpostorError, or grpc.RpcError for
-    what the server says.
+    """Prove the token over a channel of grpc, both ways. Raises ImpostorError, or grpc.RpcError
+    for the server's refusal.
     """
     steps: queue.SimpleQueue[Any] = queue.SimpleQueue()
     steps.put(claim.knock())

@@ -5,13 +5,14 @@ and the connection as the client sees it. The server keeps only the digest of a 
  1. client -> server: the key's name (a hash of the digest), a nonce, both ends of the connection
  2. server -> client: a nonce
  3. client -> server: the token under a mask that is keyed with its digest, as SCRAM (RFC 5802) has
-    it: who knows the digest reads it, and who only knows the digest cannot make it
+    it: the holder of the digest reads it, and cannot make it from the digest alone
  4. server -> client: the number of a session, and an HMAC that is keyed with the digest
 From then on the client's calls name the session and show a ticket, which is keyed with the token.
 
-Whoever took a server's port and does not know the digest can neither read step 3 nor make step 4,
-and what it heard is of no use with other nonces. Who hands each byte on to the real server is known
-by the ends of the connections, which differ (the server compares them: scheduler/authenticator.py).
+A process that took a server's port without knowing the digest can neither read step 3 nor make step
+4, and the bytes that it heard are of no use with other nonces. One that hands each byte on to the
+real server is found by the ends of the connections, which differ (the server compares them:
+scheduler/authenticator.py).
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def masked(token: bytes, digest: bytes, transcript: bytes) -> bytes:
 
 
 def server_proof(digest: bytes, transcript: bytes, session: bytes) -> bytes:
-    """Step 4, which only those can make who know the token's digest."""
+    """Make step 4, for which one must know the token's digest."""
     return hmac.digest(digest, b"server" + session + transcript, "sha256")
 
 
@@ -88,8 +89,8 @@ class Session:
 
 
 class Claim:
-    """The client's side of one proof. near, far: the ends of the connection, host:port; "" where
-    TLS, or the folder of a Unix socket, says who is at the other end.
+    """The client's side of one proof. near, far: the ends of the connection, host:port; ""
+    where TLS, or the folder of a Unix socket, proves the other end.
 
     Raises AuthError without a token.
     """
@@ -132,7 +133,7 @@ class Claim:
         return Session(((SESSION_KEY, shown.hex()),))
 
     def impostor(self) -> ImpostorError:
-        """The error for who cannot make step 2 or 4."""
+        """Make the error for a server that cannot make step 2 or 4."""
         where = f"at {self._ends[1]} " if self._ends[1] else ""
         return ImpostorError(
             f"who listens {where}does not know this token, so it is not the scheduler that was "

@@ -1,4 +1,4 @@
-"""Shows whoever started this process that its interpreter runs: a byte into a pipe, several times a
+"""Shows the starter of this process that its interpreter runs: a byte into a pipe, several times a
 second, from a thread of its own.
 
 A heartbeat over a connection begins only when the ranks have met, and a script may have none. The

@@ -63,7 +63,7 @@ def exact_duration(seconds: float) -> str:
 
 
 def show_duration(seconds: float) -> str:
-    """Short: 12s, 3m04s, 2h05m, 4d03h; ? for what is no time."""
+    """Show a duration in short: 12s, 3m04s, 2h05m, 4d03h; ? for a number that is none."""
     if not math.isfinite(seconds):
         return "?"
     whole = int(max(seconds, 0))
@@ -77,7 +77,7 @@ def show_duration(seconds: float) -> str:
 
 
 def show_time(at: float) -> str:
-    """Seconds since the epoch as 2026-11-21T17:40:00Z; ? for what is no time."""
+    """Show seconds since the epoch as 2026-11-21T17:40:00Z; ? for a number that is no time."""
     if not 0 <= at <= _LAST_TIME:
         return "?"
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))

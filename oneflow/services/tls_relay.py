@@ -37,7 +37,7 @@ def relayed(tls: JobTls | None, line: socket.socket, is_server: bool) -> socket.
 
 
 def finish() -> None:
-    """Wait, before a process ends, until what was sent on closed plain ends is on its way."""
+    """Wait, before a process ends, until all bytes sent on closed plain ends are on their way."""
     deadline = time.monotonic() + LAST_S
     for relay in list(_relays):
         if relay.is_closing:
@@ -47,10 +47,10 @@ def finish() -> None:
 class Relay(threading.Thread):
     """Both directions of one connection; ends when both sides have closed, or one is lost.
 
-    The plain end behaves as that of a TCP connection: the end of what the other side sent is no
-    end of the connection, so nobody takes a peer that has done its part for one that is lost.
-    One thing is not as there: a plain end that says it sends no more (SHUT_WR) counts as closed,
-    and what the other side answers then is lost. Whoever waits for an answer keeps its end open.
+    The plain end behaves as that of a TCP connection: the end of the other side's bytes is no end
+    of the connection, so nobody takes a peer that has done its part for one that is lost. One thing
+    is not as there: a plain end that says it sends no more (SHUT_WR) counts as closed, and an
+    answer of the other side is then lost. A process that waits for an answer keeps its end open.
     """
 
     def __init__(self, plain: socket.socket, secured: ssl.SSLSocket) -> None:
@@ -82,7 +82,9 @@ class Relay(threading.Thread):
             _relays.discard(self)
 
     def _is_over(self) -> bool:
-        """Nobody reads what still comes once the plain end is closed, or shut down for writing."""
+        """Tell whether nobody reads bytes that still come: the plain end is closed, or shut down
+        for writing.
+        """
         is_cut = self._is_lost and self._secured_ended and not self._in
         return is_cut or (self._plain_ended and not self._out)
 

@@ -8,7 +8,7 @@
 Every line between the first and the last is one event, so that a file is read and joined with
 others line by line, however large it is. Times are microseconds since `otherData.monotonic_ns`, a
 moment of the host's monotonic clock. A file has at most a number of bytes (before compression):
-viewers open no larger ones. What did not fit is said in a last event.
+viewers open no larger ones. A last event tells how much did not fit.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class TraceFileError(OneFlowError, ValueError):
 
 
 def clock_origin() -> dict[str, Any]:
-    """Now, on the clocks of this host: what files of other hosts are compared with.
+    """Read the clocks of this host, with which files of other hosts are compared.
 
     monotonic_ns: processes with the same boot_id share this clock.
     """
@@ -115,7 +115,7 @@ class TraceWriter:
 
     @property
     def has_room(self) -> bool:
-        """Whether what has been written leaves room for events."""
+        """Tell whether there is room for more events."""
         return self.nbytes <= self._limit
 
     def add(self, events: Sequence[str]) -> int:
@@ -331,7 +331,7 @@ def merge(paths: Sequence[Path], out: Path, max_nbytes: int = MAX_NBYTES) -> Mer
     Times become those of the first rank's clock: ranks of one host share theirs; between hosts it
     is the difference that was measured when the trace began, else that of the wall clocks.
     Raises TraceFileError, also for two files of a rank or of different traces, if `out` is one of
-    the files, and if what is said of each rank takes more than max_nbytes.
+    the files, and if the facts of each rank take more than max_nbytes.
     """
     readers: list[TraceReader] = []
     try:
@@ -429,7 +429,7 @@ def _shifted(reader: TraceReader, shift_us: float) -> Iterator[tuple[float, int,
 
 
 def _shifts_us(headers: Sequence[Mapping[str, Any]]) -> tuple[list[float], list[str]]:
-    """Return what to add to each file's times so that all are since the earliest of their
+    """Return the number to add to each file's times so that all are since the earliest of their
     beginnings.
     """
     first = headers[0]

@@ -9,7 +9,7 @@ from oneflow.core.errors import ConfigError
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches what listens at a host."""
+    """Tell whether only this machine reaches a listener at a host."""
     if host == "localhost":
         return True
     try:

@@ -1,5 +1,5 @@
-"""`flow.utils.checkpoint`: forgets what a part of the model computed, and computes it again in the
-backward pass. Memory for time, with the same random numbers and the same mixed precision.
+"""`flow.utils.checkpoint`: forgets the results of a part of the model, and computes them again in
+the backward pass. Memory for time, with the same random numbers and the same mixed precision.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ def to_global(
     sbp: an SBP, a list of them, or a function `(tree, tensor) -> sbp`.  grad_sbp, check_meta, copy:
     of `Tensor.to_global`.
 
-    A rank outside the placement takes part with whatever it gives, None say: the first rank of the
+    A rank outside the placement takes part with any value, None say: the first rank of the
     placement tells it the form of the tree.
     """
     tree = _with_form(tree, placement)

@@ -1,5 +1,5 @@
-"""`torch.nn.attention`: a program may name the kernels that attention is to use; there is one for
-each device here, which computes what all of them do.
+"""`torch.nn.attention`: a program may name the kernels that attention is to use; there is one
+for each device here, which computes the same as all of them.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """`torch.distributed.checkpoint`: state dicts in a folder that all ranks write and read together
-(`flow.save`), each its own parts, whatever the number of ranks and layouts was.
+(`flow.save`), each its own parts, from any number of ranks and any layouts.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def save(
     use_collectives: bool = True,
 ) -> None:
     """Write a state dict to a folder; all ranks call it. Of local tensors and values rank 0's are
-    written. Raises CheckpointError for what has no form in a checkpoint.
+    written. Raises CheckpointError for objects that have no form in a checkpoint.
 
     Example::
 

@@ -90,15 +90,15 @@ def compile(
     """A function or module that runs compiled, or a decorator that makes one.
 
     It is traced once for each kind of call: the shapes, dtypes and layouts of tensors, all other
-    arguments, and the modes of modules; eight plans are kept. What reads values while it is traced
-    (`if x.sum() > 0`, `x.item()`), writes to Python objects or to views that it was given, returns
-    a view of a tensor that it was given, or calls `backward` cannot be compiled: it runs as it is,
-    and one warning says why and where. Other tensors are written where they lie: a cache of fixed
-    shape, which `index_copy_` or `scatter_` writes at positions that are a tensor, decodes with one
-    plan, and without a copy of the cache.
+    arguments, and the modes of modules; eight plans are kept. Code that reads values while it is
+    traced (`if x.sum() > 0`, `x.item()`), writes to Python objects or to views that it was given,
+    returns a view of a tensor that it was given, or calls `backward` cannot be compiled: it runs as
+    it is, and one warning says why and where. Other tensors are written where they lie: a cache of
+    fixed shape, which `index_copy_` or `scatter_` writes at positions that are a tensor, decodes
+    with one plan, and without a copy of the cache.
 
     fullgraph: that is an error instead.  dynamic: a plan is made for each shape all the same.
-    backend: "eager" runs what it is given as it is; all others are this one compiler.  mode,
+    backend: "eager" runs the function as it is; all others are this one compiler.  mode,
     options: of PyTorch's compiler, without effect.  disable: return the argument.
 
     Example::

@@ -56,7 +56,7 @@ class ConstraintRegistry:
             def to_mine(constraint):
                 return MyTransform(constraint.bound)
 
-        Raises TypeError for what is no constraint.
+        Raises TypeError for an object that is no constraint.
         """
         if factory is None:
             return lambda given: self.register(constraint, given)

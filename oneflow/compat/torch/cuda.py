@@ -1,6 +1,6 @@
 """Names of `torch.cuda` beyond those of `flow.cuda`: streams, peaks of memory, graphs.
 
-All kernels of a process go to one stream, in the order of the calls, which is at least what a
+All kernels of a process go to one stream, in the order of the calls, which is at least as much as a
 program with several streams relies on. A stream that it makes is a name for that one.
 """
 

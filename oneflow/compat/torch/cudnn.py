@@ -18,7 +18,7 @@ def set_flags(
     _allow_tf32: bool | None = None,
     _fp32_precision: str = "none",
 ) -> tuple[bool, ...]:
-    """Set switches that are given, which warn as by themselves; return what they were."""
+    """Set switches that are given, which warn as by themselves; return their former values."""
     before = tuple(bool(getattr(cudnn, name)) for name in NAMES)
     given = (_enabled, _benchmark, _deterministic, _allow_tf32)
     for name, value in zip(NAMES, given, strict=True):
@@ -36,7 +36,7 @@ def flags(
     allow_tf32: bool = True,
     fp32_precision: str = "none",
 ) -> Iterator[None]:
-    """Set nothing inside: what a program turns off for a block, it turns off for its own sake, as
-    results are the same.
+    """Set nothing inside: results are the same
+    with any switches.
     """
     yield

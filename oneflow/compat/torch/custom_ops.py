@@ -217,9 +217,9 @@ def register_autograd(
 
     Args:
         op: Its name, "namespace::name", or the op.
-        backward: `backward(ctx, *grads)` returns a gradient for each input: None for what is no
-            tensor, a list for a list of tensors.
-        setup_context: `setup_context(ctx, inputs, output)` saves what backward needs; of an op
+        backward: `backward(ctx, *grads)` returns a gradient for each input: None for one
+            that is no tensor, a list for a list of tensors.
+        setup_context: `setup_context(ctx, inputs, output)` saves values for backward; of an op
             with keyword-only arguments it takes `keyword_only_inputs`, too.
         lib: Library of a name without a namespace.
     """

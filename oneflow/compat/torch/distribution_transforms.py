@@ -62,8 +62,8 @@ corr_cholesky, positive_semidefinite = _CorrCholesky(), _PositiveSemidefinite()
 class CorrCholeskyTransform(Transform):
     """n (n - 1) / 2 numbers -> the lower Cholesky factor of an n by n correlation.
 
-    The tangents of the numbers are partial correlations, which take shares of what is left of each
-    row's length 1: Lewandowski, Kurowicka and Joe, J. Multivariate Analysis 100(9), 2009.
+    The tangents of the numbers are partial correlations, which take shares of the rest of
+    each row's length 1: Lewandowski, Kurowicka and Joe, J. Multivariate Analysis 100(9), 2009.
     """
 
     domain = constraints.real_vector

@@ -1,8 +1,8 @@
 """`torch.distributed.tensor`: a DTensor is a global tensor, and a Shard, Replicate or Partial one
 entry of its SBP.
 
-Gradients are PyTorch's: what leaves as a local tensor comes back in the layout it had, where
-OneFlow's own `to_local` takes it for this rank's summand.
+Gradients are PyTorch's: the gradient of a local tensor comes back in the layout that the tensor
+had, where OneFlow's own `to_local` takes it for this rank's summand.
 """
 
 from __future__ import annotations

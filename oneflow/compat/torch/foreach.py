@@ -249,7 +249,7 @@ def _amp_foreach_non_finite_check_and_unscale_(
     self: Sequence[Tensor], found_inf: Tensor, inv_scale: Tensor
 ) -> None:
     """Multiply each tensor in place by one number, and fill `found_inf` with 1 if an element is
-    infinite or NaN. Raises CallError for what is no tensor.
+    infinite or NaN. Raises CallError for an argument that is no tensor.
     """
     for x in [*self, found_inf, inv_scale]:
         if not isinstance(x, Tensor):

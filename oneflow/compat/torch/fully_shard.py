@@ -1,8 +1,8 @@
 """`torch.distributed.fsdp.fully_shard`: parameters in parts over the ranks that share a batch.
 
 The parameters of a group (those of one module that no module inside of it has taken) are global
-tensors, of which each rank holds a part. Before the module runs, one gather makes them whole; what
-the backward pass needs of them is forgotten and gathered again. While a group runs, the one that
+tensors, of which each rank holds a part. Before the module runs, one gather makes them whole; the
+whole is forgotten, and gathered again for the backward pass. While a group runs, the one that
 came after it in the pass before is gathered beside it, so that a rank holds its parts and the whole
 of two groups at a time, with that of the modules around them. Gradients are summed in one exchange
 that leaves each rank its part.
@@ -61,7 +61,7 @@ __all__ = [
 @dataclass(frozen=True)
 class MixedPrecisionPolicy:
     """The dtypes of a group. param_dtype: of whole parameters.  reduce_dtype: in which gradients
-    are summed; None: that of the parameters.  output_dtype: of what the module returns.
+    are summed; None: that of the parameters.  output_dtype: of the module's results.
     cast_forward_inputs: floating-point inputs get `param_dtype`.
     """
 
@@ -105,7 +105,7 @@ class _Member:
     places: the modules that have it, each with its name there.  held: the global tensor that is
     kept.  lies: the ranks of other axes of the grid, and the layout of the whole parameter over
     them, if it has one.  split: how it is in parts; None if that layout has taken its only dim:
-    then all ranks keep what they have of it.
+    then all ranks keep their parts of it.
     """
 
     places: list[tuple[Module, str]]

@@ -87,8 +87,9 @@ def stack_module_state(
 class _Taped(NamedTuple):
     """A function that was called, recorded.
 
-    leaves: what it may be differentiated by, as it was called with them.  specs: the shapes of the
-    trees that they are of.  made: all that it returned.  outputs: without the auxiliary result.
+    leaves: the tensors it may be differentiated by, as it was called with them.  specs: the shapes
+    of the trees that they are of.  made: all that it returned.  outputs: without the auxiliary
+    result.
     is_nested: whether more than the leaves may ask for gradients: those of an outer function.
     """
 
@@ -418,8 +419,8 @@ def jacfwd(
     *,
     randomness: str = "error",
 ) -> Callable[..., Any]:
-    """Return what `jacrev` does: the values of forward mode, computed by backward passes. So a
-    function with many more outputs than inputs takes longer than in PyTorch.
+    """Return the Jacobian as `jacrev` does: the values of forward mode, computed by backward
+    passes. So a function with many more outputs than inputs takes longer than in PyTorch.
 
     randomness: accepted; the function itself is called once, outside of `vmap`.
     """

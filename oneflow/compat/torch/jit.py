@@ -1,5 +1,5 @@
-"""`flow.jit`: names by which scripts mark code for a compiler of Python. There is none here: what
-is marked stays as it is and runs eagerly; `nn.Graph` is what compiles.
+"""`flow.jit`: names by which scripts mark code for a compiler of Python. There is none
+here: marked code stays as it is and runs eagerly; `nn.Graph` compiles.
 """
 
 from __future__ import annotations

@@ -73,8 +73,8 @@ def type(
 ) -> Tensor | str:
     """The name of a tensor's type, as "oneflow.cuda.FloatTensor"; or the tensor in another type.
 
-    dtype: a dtype, which leaves the tensor where it is, or a type or its name, which also says on
-    what kind of device; None asks for the name. non_blocking: accepted; it changes nothing.
+    dtype: a dtype, which leaves the tensor where it is, or a type or its name, which also
+    names the kind of device; None asks for the name. non_blocking: accepted; it changes nothing.
     Raises ValueError for an unknown name, TypeError for anything else.
     """
     if dtype is None:

@@ -155,12 +155,12 @@ def fill_diagonal_(self: Tensor, fill_value: Number, wrap: bool = False) -> Tens
 
 
 def apply_(self: Tensor, callable: Callable[[float], float]) -> Tensor:
-    """Each element becomes what the function makes of it, one after another: slow."""
+    """Replace each element by the function of it, one after another: slow."""
     return _elementwise(self, callable, self)
 
 
 def map_(self: Tensor, other: Tensor, callable: Callable[[float, float], float]) -> Tensor:
-    """Each element becomes what the function makes of it and of that of `other`, broadcast."""
+    """Replace each element by the function of it and of that of `other`, broadcast."""
     return _elementwise(self, callable, self, other)
 
 

@@ -69,7 +69,7 @@ class ProcessExitedException(ProcessException):
 
 
 def _run(fn: Callable[..., object], number: int, args: tuple[object, ...], errors: str) -> None:
-    """The main function of a process: what it raises is written to a file and ends it with 1."""
+    """The main function of a process: an error is written to a file and ends it with 1."""
     try:
         fn(number, *args)
     except KeyboardInterrupt:

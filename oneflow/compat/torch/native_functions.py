@@ -194,8 +194,8 @@ def linear_cross_entropy(
 ) -> Tensor:
     """`cross_entropy` of `linear(input, linear_weight, linear_bias)`.
 
-    input: (N, features) or (features,).  linear_weight: (classes, ..., features); what stands
-    between are dims of the target.
+    input: (N, features) or (features,).  linear_weight: (classes, ..., features); the
+    dims between are those of the target.
     """
     if options is not None:
         without_effect("linear_cross_entropy(options=)", "the scores are computed at once")

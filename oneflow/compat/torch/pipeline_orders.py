@@ -1,7 +1,7 @@
 """Orders in which the ranks of a pipeline run their stages, micro-batch by micro-batch.
 
 An order is a list of passes of one rank. Along each edge between two stages micro-batches follow
-one another in ascending order, so what is sent first is heard first.
+one another in ascending order, so the first message sent is the first received.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`torch.distributed.pipelining`: a rank runs stages of a model, micro-batch by micro-batch.
 
-Activations go to the rank of the next stage and gradients to that of the one before; what is sent
-is sent beside the next computation. `nn.Graph` compiles whole pipelines (`config.set_stage`); here
+Activations go to the rank of the next stage and gradients to that of the one before; messages
+are sent beside the next computation. `nn.Graph` compiles whole pipelines (`config.set_stage`); here
 each rank has its own parts of the model alone.
 """
 

@@ -1,7 +1,7 @@
 """Sparse tensors of `torch`: coordinates (COO), and compressed rows or columns (CSR, CSC).
 
-A sparse tensor holds dense tensors: the places of its values and the values. Whatever is computed
-of it is computed of these with the ops that dense tensors have, so it runs on every device, and
+A sparse tensor holds dense tensors: the places of its values and the values. All results are
+computed of these with the ops that dense tensors have, so it runs on every device, and
 gradients reach the values by themselves. Its class answers calls by PyTorch's protocol for
 subclasses; a call that has no sparse form raises OneFlowError with its name.
 """

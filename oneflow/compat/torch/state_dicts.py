@@ -1,5 +1,5 @@
-"""`torch.distributed.checkpoint.state_dict`: state dicts of modules and optimizers under the names
-of the plain module, whatever wraps it.
+"""`torch.distributed.checkpoint.state_dict`: state dicts of modules and optimizers under the
+names of the plain module inside all wrappers.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ __all__ = [
 class StateDictOptions:
     """Options of state dicts. full_state_dict: whole tensors instead of global ones, with
     cpu_offload on rank 0 alone.  cpu_offload: copies in host memory.  ignore_frozen_params:
-    without parameters that require no gradient.  broadcast_from_rank0: rank 0 alone has what is
-    loaded.  strict: as of `load_state_dict`.  The others change nothing.
+    without parameters that require no gradient.  broadcast_from_rank0: rank 0 alone has the state
+    to load.  strict: as of `load_state_dict`.  The others change nothing.
     """
 
     full_state_dict: bool = False

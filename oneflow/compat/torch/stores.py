@@ -1,6 +1,6 @@
 """`torch.distributed`'s stores: keys and values that processes share.
 
-A store makes one small change at a time to a table; who waits for a key looks again and again.
+A store makes one small change at a time to a table; a wait for a key looks again and again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Subclasses of Tensor that programs define, and PyTorch's protocol for them.
 
-The first such class changes what programs call: methods, operators and functions that are given an
-instance ask its class, by `__torch_function__`, what to do. A program without one pays nothing.
+The first such class changes the functions that programs call: methods, operators and functions that
+are given an instance ask its class, by `__torch_function__`, for the result. A program without one
+pays nothing.
 """
 
 from __future__ import annotations
@@ -245,7 +246,7 @@ def _property(name: str) -> property:
 
 class _Member:
     """A member of Tensor that programs do not know, so that a class may use its name for something
-    else (`meta` of MONAI): modules of this library get the member, all others what the class says.
+    else (`meta` of MONAI): modules of this library get the member, all others the class's own.
     """
 
     def __init__(self, name: str, kind: type[Tensor]) -> None:

@@ -43,11 +43,11 @@ def vmap(
     """Return a function of batches, made of `func`, which is written for one sample.
 
     The ops that `func` calls run once for all samples. One without a rule for that runs once for
-    each, and warns. Python sees no values: `if x > 0`, `x.item()` and what gives a tensor whose
-    shape depends on values raise an error.
+    each, and warns. Python sees no values: `if x > 0`, `x.item()` and functions whose results
+    have shapes that depend on values raise an error.
 
-    in_dims: The dim of the samples in each argument, or in each tensor of it; None for what all
-        samples share, as keyword arguments are.
+    in_dims: The dim of the samples in each argument, or in each tensor of it; None for
+        one that all samples share, as keyword arguments are.
     out_dims: The dim of the samples in the results; None for a result that all share.
     randomness: "different": Each sample draws numbers of its own.  "same": All draw the same.
         "error": Functions that draw raise an error.

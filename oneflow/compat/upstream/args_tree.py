@@ -82,7 +82,7 @@ class NamedArg:
 
 class ArgsTree:
     """A tree of arguments.  gen_name: nodes are NamedArgs, named from `root_prefix` and
-    `root_name` on.  tensor_type is accepted; leaves are whatever is no container.
+    `root_name` on.  tensor_type is accepted; leaves are all but containers.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Collectives of `flow._C`: as those of `flow.comm`, but they return what they make."""
+"""Collectives of `flow._C`: as those of `flow.comm`, but they return their results."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Steps of look-ups and updates under the names that upstream's own Python code calls:
 `flow._C.one_embedding_*`.
 
-`one_embedding_fused_lookup` is what modules call. The others are upstream's pipeline in pieces, for
+Modules call `one_embedding_fused_lookup`. The others are upstream's pipeline in pieces, for
 code that calls them one by one, on one rank: here embeddings find distinct ids and exchange them in
 their look-up, and optimizers update rows. Arrays of distinct ids have room for all ids of a batch,
 of which the first `num_unique` count.

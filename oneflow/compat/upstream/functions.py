@@ -41,7 +41,7 @@ def bias_add(x: Tensor, bias: Tensor, axis: int = 1) -> Tensor:
 
 
 def depend(input: Tensor, depends: Tensor | Sequence[Tensor]) -> Tensor:
-    """`input`; in a graph whoever reads the result runs after what makes `depends`."""
+    """Return `input`; in a graph readers of the result run after the ops that make `depends`."""
     if current_mode().has_memory:
         return input
     for other in [depends] if isinstance(depends, Tensor) else depends:

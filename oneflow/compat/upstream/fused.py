@@ -1,5 +1,5 @@
-"""Fused functions of upstream, as compositions: what is worth fusing is fused by the compiler of
-graphs and by the ops themselves.
+"""Fused functions of upstream, as compositions: the compiler of graphs, and the ops
+themselves, fuse where it pays.
 """
 
 from __future__ import annotations

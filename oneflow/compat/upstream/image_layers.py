@@ -220,7 +220,7 @@ class ImageBatchAlign(Module):
 
 
 class TensorBufferToListOfTensors(Module):
-    """The tensors of a buffer, as a tuple. The arguments say what upstream has to be told."""
+    """The tensors of a buffer, as a tuple. The arguments are upstream's, and not needed."""
 
     def __init__(
         self,

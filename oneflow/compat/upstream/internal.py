@@ -43,7 +43,7 @@ def _broadcast_py_object(obj: object, src: int = 0) -> object:
 
 
 def GetCUDAMemoryUsed() -> float:
-    """MiB in use on this process's GPU, whoever uses them."""
+    """Return the MiB in use on this process's GPU, by all processes."""
     free, total = cuda.mem_get_info()
     return (total - free) / 2**20
 

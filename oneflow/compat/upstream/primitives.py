@@ -68,7 +68,7 @@ def reduce_sum(
 def reduce_nansum(
     x: Tensor, dim: Axes = None, keepdim: bool = False, *, dtype: DTypeLike | None = None
 ) -> Tensor:
-    """The sum over some dims, or over all, of what is a number."""
+    """Sum over some dims, or over all, of the elements that are numbers."""
     return reduction.nansum(x, _axes(dim), keepdim, dtype=dtype)
 
 

@@ -1,7 +1,7 @@
-"""Input pipelines as layers: readers of files, decoders, and what makes batches of images.
+"""Input pipelines as layers: readers of files, decoders, and layers that make batches of images.
 
-A reader gives a batch at each call. In the `build` of a graph it is called at each step; what has a
-fixed size (raw features, images resized to one size) becomes a tensor of the graph. With placement
+A reader gives a batch at each call. In the `build` of a graph it is called at each step; batches of
+a fixed size (raw features, images resized to one size) become tensors of the graph. With placement
 and sbp each rank reads and decodes its own part of the batch.
 """
 

@@ -1,4 +1,4 @@
-"""`flow.sysconfig`: what this installation is made of. Nothing is compiled when it is installed, so
+"""`flow.sysconfig`: the parts of this installation. Nothing is compiled when it is installed, so
 there are no headers and no library to link against.
 """
 

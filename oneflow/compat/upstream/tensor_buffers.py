@@ -97,5 +97,5 @@ def tensor_buffer_to_list_of_tensors(
     out_dtypes: Sequence[DType] | DType | None = None,
     dynamic_out: bool = False,
 ) -> tuple[Tensor, ...]:
-    """The tensors of a buffer. The other arguments say what upstream has to be told."""
+    """Return the tensors of a buffer. The other arguments are upstream's, and not needed."""
     return input.parts

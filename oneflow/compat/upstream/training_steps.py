@@ -208,7 +208,7 @@ def rnn_tanh_cell(
     b_ih: Tensor | None = None,
     b_hh: Tensor | None = None,
 ) -> Tensor:
-    """One step of an RNN: tanh of what input and state give."""
+    """Compute one step of an RNN: tanh of the sum of both products."""
     return unary.tanh(add(nn_layers.linear(input, w_ih, b_ih), nn_layers.linear(hx, w_hh, b_hh)))
 
 
@@ -220,7 +220,7 @@ def rnn_relu_cell(
     b_ih: Tensor | None = None,
     b_hh: Tensor | None = None,
 ) -> Tensor:
-    """One step of an RNN: relu of what input and state give."""
+    """Compute one step of an RNN: relu of the sum of both products."""
     return unary.relu(add(nn_layers.linear(input, w_ih, b_ih), nn_layers.linear(hx, w_hh, b_hh)))
 
 

@@ -1,7 +1,7 @@
 """`flow.onnx.load`: an ONNX model as a module.
 
 Weights are parameters, other constants buffers, under the names that they have in the model.
-Shapes, and what is computed of them and of constants alone, are numbers known while a program is
+Shapes, and values computed of them and of constants alone, are numbers known while a program is
 traced: nodes of these are run by the reference implementation of the `onnx` package.
 """
 
@@ -45,8 +45,8 @@ def load(source: AnyPath | bytes | onnx.ModelProto) -> OnnxModule:
         or a tuple of them where the model has several outputs.
 
     Raises:
-        OnnxImportError: For a node that cannot be run here, by its name, and for what is no
-            ONNX model.
+        OnnxImportError: For a node that cannot be run here, by its name, and for
+            data that are no ONNX model.
         OSError: If the file cannot be opened.
 
     Example:

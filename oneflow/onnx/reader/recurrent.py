@@ -35,7 +35,7 @@ def _text(value: str | bytes) -> str:
 
 
 def _check(step: Step, kind: str) -> None:
-    """Refuse what changes the arithmetic of a step."""
+    """Refuse attributes that change the arithmetic of a step."""
     usual = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"]}.get(kind)
     functions = [_text(f) for f in step.get("activations", [])]
     if (

@@ -193,7 +193,7 @@ class Builder:
     # ---- short forms -----------------------------------------------------------------------------
 
     def cast(self, x: str, dtype: DType, source: DType | None = None) -> str:
-        """x as `dtype`; x itself if that is what it is."""
+        """Cast x to `dtype`; x itself if it has that already."""
         return x if source is dtype else self("Cast", x, to=onnx_dtype(dtype))
 
     def reshape(self, x: str, shape: Sequence[int]) -> str:

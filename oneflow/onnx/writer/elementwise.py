@@ -179,7 +179,9 @@ def _one_hot(b: Builder, call: Call) -> str:
 
 @writes("checked_index")
 def _checked_index(b: Builder, call: Call) -> str:
-    """The check is the runtime's; what counts from the end is made to count from the start."""
+    """Leave the check to the runtime, and make indices that count from the end count from the
+    start.
+    """
     (index,), dtype = call.inputs, call.types[0].dtype
     result = call.results[0].dtype
     if call.attrs["wraps"]:

@@ -1,4 +1,4 @@
-"""Pools and resizing. What runtimes have no operator for is a product with constant weights."""
+"""Pools and resizing. Those without an operator in runtimes are products with constant weights."""
 
 from __future__ import annotations
 

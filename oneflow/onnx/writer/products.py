@@ -74,7 +74,9 @@ def _attention(b: Builder, call: Call) -> tuple[str, ...]:
 
 
 def _masked(b: Builder, call: Call, scores: str) -> tuple[str, str]:
-    """The scores with what is not seen at -inf; and where a row sees nothing, if that may be."""
+    """Return the scores with unseen places at -inf; and the rows that see nothing, if there may be
+    any.
+    """
     types, dtype = call.types, call.types[0].dtype
     low = b.number(float("-inf"), dtype)
     if call.attrs["is_causal"]:

@@ -13,7 +13,7 @@ _RANGES: dict[tuple[int, int], DType] = {(-128, 127): int8, (0, 255): uint8}
 
 
 def write_quantized(b: Builder, node: Node) -> str:
-    """The numbers that integers of 8 bits stand for, if that is what a node gives; else ""."""
+    """Write the numbers that integers of 8 bits stand for, if a node gives such; else ""."""
     found = _found(node)
     if found is None:
         return ""

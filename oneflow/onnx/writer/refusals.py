@@ -1,4 +1,4 @@
-"""Ops that have no form in ONNX, each with the reason and what to do instead."""
+"""Ops that have no form in ONNX, each with the reason and a way out."""
 
 from __future__ import annotations
 

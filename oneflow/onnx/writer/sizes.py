@@ -77,7 +77,7 @@ class Differs(Exception):
 
 
 def merge(examples: list[Any]) -> Any:
-    """One value of what each trace has in one place. Raises Differs."""
+    """Merge the values that the traces have in one place. Raises Differs."""
     first = examples[0]
     if isinstance(first, tuple):
         if len({len(e) for e in examples}) > 1:

@@ -1,8 +1,8 @@
 """The logical graph to write: of a graph that is compiled, or traced for it; and of a module.
 
-A compiled graph is written as its plan has it, whose values are whole tensors whatever ranks hold
-of them: layouts, boxing and parts of shards are left out, so a graph of many ranks gives the model
-of one.
+A compiled graph is written as its plan has it, whose values are whole tensors, however ranks
+share them: layouts, boxing and parts of shards are left out, so a graph of many ranks gives the
+model of one.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Symbol:
 
 @dataclass
 class Traced:
-    """A logical graph with what its caller needs to know.
+    """A logical graph with the names that its caller needs.
 
     inputs: names and types of the input tensors.  outputs: names of the results, in order.
     variables: tensors by name.  prefix: of the names of variables, to be left out.
@@ -174,7 +174,7 @@ def _as_traced(
 
 
 def _names(called: Callable[..., object], paths: Sequence[str]) -> list[str]:
-    """Names of input tensors: the parameters' of what is called, and places within those."""
+    """Names of input tensors: the parameters' of the callable, and places within those."""
     parameters = inspect.signature(called).parameters.values()
     positional = [
         p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)

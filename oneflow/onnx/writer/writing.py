@@ -184,7 +184,7 @@ class _Writer:
             names[value.id] = name
 
     def _check_writes(self, node: Node) -> None:
-        """Refuse what overwrites a variable: a model of ONNX has constants, no state."""
+        """Refuse an op that overwrites a variable: a model of ONNX has constants, no state."""
         for value in node.overwritten:
             root = value
             while root.node.op != "variable" and (shared := root.node.shared_input(root.index)):

@@ -57,7 +57,7 @@ class ReduceLROnPlateau:
         self._last_lr = [float(group["lr"]) for group in optimizer.param_groups]
 
     def _reset(self) -> None:
-        """Forget what was measured."""
+        """Forget all measurements."""
         self.best = self.mode_worse
         self.num_bad_steps = 0
         self.cooldown_counter = 0

@@ -27,7 +27,7 @@ class Context(Protocol):
     """The parts of grpc.aio.ServicerContext that are used here."""
 
     def invocation_metadata(self) -> Iterable[tuple[str, str | bytes]] | None:
-        """Return what the client sent beside the request."""
+        """Return the metadata that the client sent beside the request."""
 
     def time_remaining(self) -> float | None:
         """Return the seconds until the client's deadline."""

@@ -162,7 +162,7 @@ class Repository:
                 await asyncio.sleep(_LOOK_S)
 
     async def unload(self, name: str) -> None:
-        """End the jobs of a model, when what is under way is answered. Raises Refusal."""
+        """End the jobs of a model, when the requests under way are answered. Raises Refusal."""
         known = self.versions(name)
         if not known:
             raise Refusal(404, f"there is no model {name[:80]!r}")

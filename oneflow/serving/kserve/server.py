@@ -31,7 +31,7 @@ class RepositorySettings:
     """Settings of a server. http, grpc: HOST:PORT, port 0 for any; "": not by this protocol.
 
     cluster: the address of its scheduler; "": the one that is configured or runs here, else one
-    that is started for the server. key: what clients have to show.
+    that is started for the server. key: the one that clients have to show.
     """
 
     root: Path

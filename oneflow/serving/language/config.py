@@ -54,7 +54,9 @@ class DecoderConfig:
 
 
 def load_config(folder: Path) -> DecoderConfig:
-    """Read config.json and generation_config.json. Raises ModelError for what cannot be served."""
+    """Read config.json and generation_config.json. Raises ModelError for a model that cannot be
+    served.
+    """
     table = read_json(folder / "config.json")
     kind = table.get("model_type")
     if kind not in FAMILIES:

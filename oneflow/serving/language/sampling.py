@@ -39,8 +39,8 @@ def told(submit: Submit, scores: Array, token: int) -> Choice:
 def draw(submit: Submit, scores: Array, number: int) -> int:
     """A token drawn from the likeliest words that together have `top_p` of all.
 
-    A function of the seed, the scores and the number of the token alone: whatever else is in the
-    batch, and however often the sequence is computed again.
+    A function of the seed, the scores and the number of the token alone: it is the same
+    with any others in the batch, and when the sequence is computed again.
     """
     shares = np.exp((scores - scores.max()) / np.float32(submit.temperature))
     kept = None if submit.top_p >= 1 else _likeliest(shares, submit.top_p)

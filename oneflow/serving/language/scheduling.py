@@ -1,6 +1,6 @@
 """Continuous batching: the scheduler of the tokens of each step, over one cache of blocks.
 
-A step takes at most `budget` tokens. Sequences that write get one each, oldest first; what is left
+A step takes at most `budget` tokens. Sequences that write get one each, oldest first; the rest
 goes to prompts, in pieces, so that a long prompt holds up the others for one piece at a time; then
 waiting sequences are let in, in the order in which they came, while their blocks are free. A
 sequence that needs a block when none is free takes those of the youngest, which waits again, first

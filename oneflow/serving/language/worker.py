@@ -1,6 +1,6 @@
 """The worker of a model, on one rank or several: `python -m oneflow.serving.language.worker`.
 
-Rank 0 connects to the server's socket, decides what each step computes and tells the others. It
+Rank 0 connects to the server's socket, decides the work of each step and tells the others. It
 ends with the connection: no worker outlives its server.
 """
 

@@ -1,4 +1,4 @@
-"""Errors as OpenAI's clients read them: a status, and a JSON object that says what was wrong."""
+"""Errors as OpenAI's clients read them: a status, and a JSON object that names the mistake."""
 
 from __future__ import annotations
 

@@ -40,7 +40,9 @@ def default_convert(data: object) -> Any:
 
 
 def _mapping_like(model: Mapping[Any, Any], items: dict[Any, Any]) -> Any:
-    """The items in a mapping of the model's kind, with what else it knows; a dict if that fails."""
+    """Put the items into a mapping of the model's kind, with its other attributes; a dict if that
+    fails.
+    """
     try:
         if isinstance(model, MutableMapping):
             clone = copy.copy(model)
@@ -104,7 +106,7 @@ def collate(batch: Sequence[Any], *, collate_fn_map: CollateTable | None = None)
 
 
 def collate_tensor_fn(batch: Sequence[Any], *, collate_fn_map: object = None) -> Tensor:
-    """The tensors along a new first dim, or what the subclass of the first makes of that."""
+    """Stack the tensors along a new first dim, in the way of the first one's subclass."""
     kind: Any = type(batch[0])
     if hasattr(kind, "__torch_function__") and not kind.__module__.startswith("oneflow."):
         return kind.__torch_function__(stack, (kind,), (list(batch), 0), {})  # type: ignore[no-any-return]

@@ -48,7 +48,7 @@ class DatasetKind:
 
 
 class DataLoader:
-    """An iterable of batches, in the order of the sampler whatever the number of workers.
+    """An iterable of batches, in the order of the sampler with any number of workers.
 
     batch_size: samples a batch, None for single samples.  shuffle: a new random order each epoch,
     by `generator`.
@@ -206,7 +206,7 @@ class DataLoader:
 
     def __iter__(self) -> _BaseDataLoaderIter:
         """Draw the seed of the workers now, as PyTorch does, and without any: orders do not depend
-        on them, and what a script does to the generator before the first batch counts after it.
+        on them, and changes of the generator before the first batch count after it.
         """
         return self._get_iterator()
 
@@ -420,8 +420,8 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
 
 
 def pin_memory(data: object, device: object = None) -> Any:
-    """The data in memory that a GPU reads directly: what has a method `pin_memory` is asked for it,
-    inside of containers too.
+    """Copy the data into memory that a GPU reads directly: objects with a method `pin_memory` are
+    asked for it, inside of containers too.
     """
     if hasattr(data, "pin_memory"):
         return data.pin_memory()

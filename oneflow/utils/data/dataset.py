@@ -181,7 +181,8 @@ def random_split(
 ) -> list[Subset]:
     """Cuts a data set at random into parts of the given lengths, or fractions that add up to 1.
 
-    What fractions leave over is dealt out one by one to the first parts. Raises ValueError.
+    Samples that fractions leave over are dealt out one by one to the first parts. Raises
+    ValueError.
     """
     total = length(dataset)
     sizes = list(lengths)

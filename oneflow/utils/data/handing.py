@@ -2,9 +2,9 @@
 
 A message over the pipe is the pickle of the batch without its large arrays; these lie in anonymous
 files (memfd) whose descriptors follow on the same socket, so nothing has a name that would have to
-be removed, whoever dies. Memory that `new_array` gave is handed over as it is; other large arrays
-are copied into one file more. The parent's arrays are the mapped memory itself, which is given back
-when the last of them is.
+be removed when either process dies. Memory that `new_array` gave is handed over as it is; other
+large arrays are copied into one file more. The parent's arrays are the mapped memory itself, which
+is given back when the last of them is.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class _Pickler(pickle.Pickler):
 
 
 def send(pipe: Connection, value: object, arrays: SharedArrays) -> None:
-    """Sends a value to the process at the other end. Raises what pickling it raises, before a byte
+    """Send a value to the process at the other end. Raises the errors of pickling it, before a byte
     is sent.
     """
     file, buffers = io.BytesIO(), list[memoryview]()

@@ -1,7 +1,7 @@
 """Images as arrays (height, width, channels) of uint8: decoded, cropped, resized.
 
 Done by OpenCV if it is installed, else by Pillow (`pip install 'oneflow-actors[vision]'`). Their
-results differ by rounding, and in that Pillow smooths what it makes smaller.
+results differ by rounding, and Pillow smooths images that it makes smaller.
 """
 
 from __future__ import annotations

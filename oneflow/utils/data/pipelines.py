@@ -1,8 +1,8 @@
 """Values between readers and tensors: batches of records and of images, here or in a graph.
 
 Eagerly each step of an input pipeline is done at once. In the `build` of a graph nothing is read;
-records and images stand for what each step will read (`Later`), and where a tensor is made of them
-the graph gets an input that it feeds itself (`Mode.source`).
+records and images stand for those that each step will read (`Later`), and where a tensor is made of
+them the graph gets an input that it feeds itself (`Mode.source`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Place:
 
     @classmethod
     def of(cls, placement: Placement | None, sbp: SbpLike | None, device: object = None) -> Place:
-        """The place that a reader is given. Raises SbpError, ConfigError for what it cannot be."""
+        """The place that a reader is given. Raises SbpError, ConfigError for impossible ones."""
         if placement is None:
             if sbp is not None:
                 raise SbpError("a reader with sbp= needs placement=")
@@ -180,5 +180,5 @@ os.register_at_fork(after_in_child=_forget)
 
 
 def in_parallel(function: Callable[[Any], T], items: Sequence[Any]) -> list[T]:
-    """function of each item, by threads: what decodes images lets others run meanwhile."""
+    """Call the function for each item, by threads: decoders of images let others run meanwhile."""
     return list(_pool().map(function, items)) if len(items) > 1 else [*map(function, items)]

@@ -5,7 +5,7 @@ or Failure)`, large arrays in shared memory (handing.py). A thread of the parent
 the time, so neither side ever waits for the other to read. A worker ends when its pipe closes,
 which happens when the parent dies, however it dies.
 
-A worker may be a fork of its parent: it then has what the parent had, but none of its threads.
+A worker may be a fork of its parent: it then has the parent's memory, but none of its threads.
 Kernels know that (kernels/threads.py); signals get their usual meaning back.
 """
 
@@ -179,7 +179,7 @@ def run_worker(work: Work, pipe: Connection) -> None:
 
 
 def _leave_the_parent() -> None:
-    """Gives a fork what a process of its own would have: signals that end it, and one thread."""
+    """Give a fork the state of a new process: signals that end it, and one thread."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.set_wakeup_fd(-1)
     set_limit(1)  # the workers are the parallelism

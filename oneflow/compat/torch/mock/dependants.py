@@ -17,7 +17,7 @@ IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+(\w+)|import[ \t]+([\w., \t]+))", re.M
 @lru_cache
 def dependants(package: str, libraries: frozenset[str]) -> tuple[str, ...]:
     """The packages that `package` requires, directly or through others, and that require one of
-    the libraries so; what is required for an extra counts. By import name, sorted.
+    the libraries so; requirements of extras count. By import name, sorted.
     """
     needs: dict[str, list[str]] = {}
     waiting = [package]
@@ -33,8 +33,8 @@ def dependants(package: str, libraries: frozenset[str]) -> tuple[str, ...]:
 
 
 def _requirements(package: str) -> list[str]:
-    """Import names, as far as they are those of the distributions. A package without a
-    distribution needs what its files import.
+    """Import names, as far as they are those of the distributions. A package without
+    a distribution needs the modules that its files import.
     """
     try:
         listed = importlib.metadata.requires(package) or []

@@ -19,7 +19,7 @@ len next int float index enter exit setitem delitem contains
 class DummyModule(ModuleType):
     """Stands for a missing name, so that a file which mentions it can be imported.
 
-    Its attributes are dummies, too, and so is what a call gives while a module is being imported
+    Its attributes are dummies, too, and so is the result of a call while a module is being imported
     (a decorator, a constant). Any other use raises OneFlowError with its name.
     """
 

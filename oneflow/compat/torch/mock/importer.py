@@ -43,7 +43,7 @@ ATTRIBUTE_OPS = ("LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM", "LOAD_NAME")
 
 @dataclass(frozen=True)
 class Mock:
-    """The libraries that are mocked, what stands for them, and how.
+    """The libraries that are mocked, those that stand for them, and how.
 
     libraries: name -> ours.  lazy: a missing name becomes a DummyModule.  verbose: say so.
     version: of the mocked library `torch`.

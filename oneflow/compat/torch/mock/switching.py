@@ -270,8 +270,8 @@ class enable(_Change):
     """`import torch` means oneflow from now on, or inside a with-block.
 
     lazy: a missing name becomes a DummyModule, which raises when it is used, not when it is
-    imported (default: ONEFLOW_MOCK_TORCH_LAZY).  verbose: print what is missing
-    (ONEFLOW_MOCK_TORCH_VERBOSE).  extra_dict: other libraries and what stands for them.
+    imported (default: ONEFLOW_MOCK_TORCH_LAZY).  verbose: print missing names
+    (ONEFLOW_MOCK_TORCH_VERBOSE).  extra_dict: other libraries and those that stand for them.
     main_pkg: a package that was imported with PyTorch and is to be imported anew, with all it
     depends on that depend on a mocked library.  required_dependencies: further such packages.
     mock_version: `torch.__version__`; True for oneflow's own.

@@ -103,7 +103,7 @@ class LongWaits:
 
 
 def _raise_verdict(asked: concurrent.futures.Future[None]) -> None:
-    """Raise the scheduler's finding alone; that it cannot be reached is the heartbeat's to judge."""
+    """Raise the scheduler's finding alone; the heartbeat judges whether it can be reached."""
     error = None if asked.cancelled() else asked.exception()
     if isinstance(error, DesyncError):
         raise DesyncError(str(error))

@@ -1,4 +1,4 @@
-"""Optimizers and learning-rate schedules: the names that the public table (oneflow/api) puts there."""
+"""Optimizers and learning-rate schedules: the names in the public table (oneflow/api)."""
 
 from oneflow.api import OPTIM_MODULES
 from oneflow.surfaces import open_module

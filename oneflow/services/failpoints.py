@@ -108,7 +108,7 @@ def is_armed(name: str) -> bool:
 
 
 def arm(env: Mapping[str, str]) -> None:
-    """Called once by each program's start. Raises ConfigError for words that cannot be understood."""
+    """Called once by each program's start. Raises ConfigError for unknown words."""
     _armed.clear()
     if env.get(TESTING) == "1":
         _armed.update({found.name: found for found in parse(env.get(VARIABLE, ""))})

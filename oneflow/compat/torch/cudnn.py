@@ -36,7 +36,5 @@ def flags(
     allow_tf32: bool = True,
     fp32_precision: str = "none",
 ) -> Iterator[None]:
-    """Set nothing inside: results are the same
-    with any switches.
-    """
+    """Set nothing inside: results are the same with any switches."""
     yield

@@ -81,7 +81,7 @@ def _product(b: Builder, call: Call) -> tuple[str, str, str]:
 
 
 def _steps(b: Builder, call: Call) -> tuple[str, ...]:
-    """Each step by its formula: packed sequences, projections, and values that the gradient reads."""
+    """Each step by its formula: packed sequences, projections, and values for the gradient."""
     if is_dynamic(call.types[0].shape):
         raise call.refuse("has packed sequences, or gates that are read, and a dynamic dim")
     return _Steps(b, call).outputs()

@@ -38,6 +38,7 @@ from oneflow.services.metrics_file import CountsReader
 COUNTS_LOOK_S = 1.0
 LAST_WORDS_S = 0.3  # of a worker that has ended, on its socket
 ENDED_BY_TERM = 143
+OUTPUTS_VARIABLE = "ONEFLOW_OUTPUTS"
 _PYTHON = re.compile(r"python(3(\.[0-9]+)?)?")
 _PLAIN_OPTIONS = frozenset(("-u", "-O", "-OO", "-B", "-E", "-s", "-v", "-q"))
 
@@ -123,15 +124,19 @@ class Script(Program):
 
     _counts: CountsReader | None = None
 
-    def _env(self, master_addr: str, master_port: int) -> dict[str, str]:
+    def env(self, master_addr: str, master_port: int) -> dict[str, str]:
         env = self._own.env(master_addr, master_port, self._place.settings.rank_base_env())
-        return program_env(env | {COUNTS_VARIABLE: str(self._own.counts_file)})
+        own = {
+            COUNTS_VARIABLE: str(self._own.counts_file),
+            OUTPUTS_VARIABLE: str(self._own.outputs_dir),
+        }
+        return program_env(env | own)
 
     async def gather(self) -> None:
-        command(self._prepare.spec.argv, self._env("127.0.0.1", 1), self._own.work_dir)
+        command(self._prepare.spec.argv, self.env("127.0.0.1", 1), self._own.work_dir)
 
     def start(self, master_addr: str, master_port: int, keep: Keep) -> Worker:
-        env, folder = self._env(master_addr, master_port), self._own.work_dir
+        env, folder = self.env(master_addr, master_port), self._own.work_dir
         argv = command(self._prepare.spec.argv, env, folder)
         place, settings = self._place, self._place.settings
         group = place.make_group()

@@ -21,6 +21,7 @@ from oneflow.launcher.daemon.archive import unpack
 from oneflow.launcher.daemon.blobs import BlobCache, Fetch
 from oneflow.launcher.daemon.marks import keep_mark
 from oneflow.launcher.daemon.orphans import MARK, make_temp_dir
+from oneflow.launcher.daemon.outputs import FOLDER
 from oneflow.launcher.daemon.settings import DaemonSettings
 from oneflow.launcher.rank_env import RankPlace, rank_env
 from oneflow.launcher.report import ErrorRecord, read_error
@@ -41,6 +42,7 @@ class RankResources:
         self.job_dir = settings.jobs_dir / key.folder
         self.work_dir = self.job_dir / "work"
         self.folder = self.job_dir / str(key.attempt) / f"rank{key.rank}"
+        self.outputs_dir = self.job_dir / FOLDER
         self.counts_file = self.folder / "counts.json"
         self._exited_dir = self.folder.parent / "exited"
         self._error_file = self.folder.parent / "errors" / f"rank{key.rank}.json"
@@ -56,7 +58,8 @@ class RankResources:
         Raises OneFlowError or OSError.
         """
         await asyncio.to_thread(keep_mark, self._settings.state_dir, self._prepare.mark)
-        for folder in (self.folder, self._exited_dir, self._error_file.parent):
+        folders = (self.folder, self._exited_dir, self._error_file.parent, self.outputs_dir)
+        for folder in folders:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._error_file.unlink(missing_ok=True)
         spec = self._prepare.spec

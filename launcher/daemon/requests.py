@@ -13,6 +13,7 @@ from oneflow.core.errors import ProtocolError
 from oneflow.core.log import get_logger
 from oneflow.launcher.daemon.attach import Attachment
 from oneflow.launcher.daemon.logs import STREAMS, LogWriter, Piece, offset_at, read_piece, size_of
+from oneflow.launcher.daemon.outputs import FOLDER, open_output, output_names
 from oneflow.launcher.daemon.settings import DaemonSettings
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.jobs.messages import AttemptKey, key_of
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 LOOK_S = 0.02
 MAX_WAIT_S = 60.0
-OUTPUTS = "outputs"
+NAMES_AT_ONCE = 200
 
 log = get_logger(__name__)
 
@@ -94,12 +95,15 @@ class Requests:
 
         try:
             key = key_of(pb.AttemptId(job_id=request.job_id, life=request.life))
-            folder = self._jobs / key.folder / OUTPUTS
+            folder = self._jobs / key.folder / FOLDER
             if not request.name:
-                say("\n".join(_names(folder)).encode(), is_last=True)
+                names = await asyncio.to_thread(output_names, folder)
+                for start in range(0, len(names), NAMES_AT_ONCE):
+                    await self._attachment.wait_for_room()
+                    say("".join(f"{n}\n" for n in names[start : start + NAMES_AT_ONCE]).encode())
+                say(is_last=True)
                 return
-            path = _find(folder, request.name)
-            with open(path, "rb") as file:
+            with await asyncio.to_thread(open_output, folder, request.name) as file:
                 while data := await asyncio.to_thread(file.read, CHUNK_NBYTES):
                     await self._attachment.wait_for_room()
                     say(data)
@@ -137,20 +141,3 @@ def _read(folder: Path, request: pb.ReadLog) -> Piece:
             return Piece(size, b"", size)
         offset = found
     return read_piece(folder, request.stream, offset, request.limit)
-
-
-def _names(folder: Path) -> list[str]:
-    try:
-        return sorted(p.name for p in folder.iterdir() if not p.name.startswith("."))
-    except FileNotFoundError:
-        return []
-
-
-def _find(folder: Path, name: str) -> Path:
-    """The output of that name, with or without its ending. Never anything outside the folder."""
-    names = _names(folder)
-    for wanted in (name, f"{name}.safetensors"):
-        path = folder / wanted
-        if wanted in names and path.is_file() and not path.is_symlink():
-            return path
-    raise ProtocolError(f"there is none of that name; there are {', '.join(names) or 'none'}")

@@ -216,10 +216,11 @@ def metrics(found: Job, follow: bool, how: str) -> None:
 @output_option
 @click.argument("names", metavar="[NAME]...", nargs=-1)
 def outputs(found: Job, folder: Path | None, how: str, names: tuple[str, ...]) -> None:
-    """List what a graph job has left, or, with --to, write all of it or what is named.
+    """List what a job has left, or, with --to, write all of it or what is named.
 
-    variables.safetensors has the final variables, NAME.safetensors the last value of a recorded
-    output, metrics.jsonl a line for each step.
+    Of a graph job variables.safetensors has the final variables, NAME.safetensors the last value
+    of a recorded output, metrics.jsonl a line for each step. A script leaves what it writes into
+    the folder of its variable ONEFLOW_OUTPUTS, on the node of rank 0.
     """
     from oneflow.cli.results import show_outputs
 

@@ -1,4 +1,4 @@
-"""The results of graph jobs: their curves, outputs and variables."""
+"""The results of jobs: their curves, outputs and variables."""
 
 from __future__ import annotations
 

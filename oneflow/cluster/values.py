@@ -7,6 +7,7 @@ import os
 import secrets
 import shutil
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -107,12 +108,15 @@ class OutputFile:
         return self.path.read_bytes()
 
     def save(self) -> Path:
-        """Fetches it into its folder under its own name, whole or not at all."""
-        name = Path(self._name).name
-        if name != self._name or name in ("", ".", "..") or self._folder is None:
+        """Fetches it into its folder under its own name, whole or not at all; a name with / goes
+        into folders below. Raises ClusterRequestError if one of these is a link.
+        """
+        parts = self._name.split("/")
+        if any(part in ("", ".", "..") or "\0" in part for part in parts) or self._folder is None:
             raise ProtocolError(f"{self._name[:80]!r} is no name of a file")
-        target = self._folder / name
-        partial = self._folder / f".{name}.{secrets.token_hex(8)}.partial"
+        folder = _made_below(self._folder, parts[:-1])
+        target = folder / parts[-1]
+        partial = folder / f".{secrets.token_hex(8)}.partial"
         with self, open(partial, "xb", opener=_no_link) as file:
             try:
                 with open(self.path, "rb") as fetched:
@@ -140,6 +144,19 @@ class OutputFile:
                 return
             except ClusterUnreachableError as error:
                 retries.pause(error)
+
+
+def _made_below(folder: Path, parts: Sequence[str]) -> Path:
+    """The folder below, made if need be: never through a link, which may lead anywhere."""
+    for part in parts:
+        folder = folder / part
+        if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+            raise ClusterRequestError(
+                f"{folder} is no folder of its own, and an output goes into it: move it away, or "
+                "name another folder"
+            )
+        folder.mkdir(exist_ok=True)
+    return folder
 
 
 def _no_link(path: str, flags: int) -> int:

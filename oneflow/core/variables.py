@@ -54,6 +54,12 @@ RANKS = (
         "file in which a script's rank tells it what it counts",
     ),
     Variable(
+        "ONEFLOW_OUTPUTS",
+        "path",
+        "set by a daemon",
+        "folder in which a script's rank leaves what `job outputs` fetches",
+    ),
+    Variable(
         "ONEFLOW_EXITED_DIR",
         "path",
         "set by the launcher",

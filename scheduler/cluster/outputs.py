@@ -14,7 +14,7 @@ from oneflow.scheduler.jobs.records import JobRecord
 if TYPE_CHECKING:
     from oneflow.scheduler.cluster.state import State
 
-MAX_OUTPUT_NAME = 300
+MAX_OUTPUT_NAME = 1000
 OUTPUT_IDLE_S = 30.0
 
 

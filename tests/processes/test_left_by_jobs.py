@@ -1,0 +1,47 @@
+"""Things that script jobs leave, and what is done beside them, on a cluster of this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from oneflow.core.errors import ClusterRequestError
+from tests.support.local_cluster import LocalTest, submit
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalTest]:
+    found = LocalTest(tmp_path_factory.mktemp("left"))
+    try:
+        done = found.run("cluster", "up", "--daemons", "1", "--allow-scripts")
+        assert done.returncode == 0, done.stderr
+        yield found
+    finally:
+        found.run("cluster", "down")
+
+
+def test_the_files_of_a_script_come_back(local: LocalTest, tmp_path: Path) -> None:
+    text = """folder = os.environ["ONEFLOW_OUTPUTS"]
+os.makedirs(folder + "/models")
+open(folder + "/models/best.bin", "wb").write(b"weights" * 300_000)
+open(folder + "/loss.csv", "w").write("1,0.5")
+os.symlink("/etc/passwd", folder + "/link")"""
+    done = submit(local, local.script("leaves.py", text), "--wait", devices=1)
+    assert done.returncode == 0, done.stderr
+    job_id = done.stdout.split()[0]
+    listed = local.run("job", "outputs", job_id)
+    assert listed.stdout.splitlines() == ["loss.csv", "models/best.bin"], listed.stderr
+    fetched = local.run("job", "outputs", job_id, "--to", str(tmp_path / "to"))
+    assert fetched.returncode == 0, fetched.stderr
+    assert (tmp_path / "to" / "models" / "best.bin").read_bytes() == b"weights" * 300_000
+    assert (tmp_path / "to" / "loss.csv").read_text() == "1,0.5"
+    with local.connect() as cluster:
+        job = cluster.job(job_id)
+        with pytest.raises(ClusterRequestError, match="none of that name"):
+            job.output("../work/leaves.py")
+        (tmp_path / "other").mkdir()
+        (tmp_path / "other" / "models").symlink_to(tmp_path / "to")
+        with pytest.raises(ClusterRequestError, match="no folder of its own"):
+            job.save_outputs(tmp_path / "other", ["models/best.bin"])

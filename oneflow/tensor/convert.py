@@ -82,9 +82,9 @@ def from_numpy(array: np.ndarray[Any, Any]) -> Tensor:
 
 
 def deep_copy(x: Tensor, memo: dict[int, Any]) -> Tensor:
-    """`copy.deepcopy(x)`: new memory, same requires_grad, no history. What has a history is copied
-    as `x.detach()` would be. Attributes of a user's own are copied, but those of parameters are
-    not, as in PyTorch.
+    """`copy.deepcopy(x)`: new memory, same requires_grad, no history. A tensor with a history is
+    copied as `x.detach()` would be. Attributes of a user's own are copied, but those of parameters
+    are not, as in PyTorch.
     """
     if id(x) in memo:
         known: Tensor = memo[id(x)]

@@ -43,7 +43,9 @@ class Where(Place, total=False):
 
 
 class SizedWhere(Where, total=False):
-    """The keywords of what is created of `*sizes`, which may also be given as `size`."""
+    """The keywords of functions that create a tensor of `*sizes`, which may also be given as
+    `size`.
+    """
 
     size: ShapeLike
 

@@ -71,8 +71,8 @@ def capsule_of(array: Array, options: dict[str, object]) -> object:
 
 
 class _Owner:
-    """Hands out what `source`, an object or a bare capsule of CPU memory, does; remembers its dtype
-    where NumPy has to be told another one.
+    """An owner that hands out the capsule of `source`, an object or a bare capsule of CPU memory;
+    it remembers the dtype where NumPy has to be told another one.
     """
 
     def __init__(self, source: object) -> None:

@@ -1,7 +1,7 @@
 """The default mode: runs each op at once. Local tensors here; global ones in eager_global.py.
 
-What an op call needs (output types, kernel, workspace) depends on input types and attrs alone, so
-it is found once and kept: a repeated call costs a dictionary look-up.
+The output types, kernel and workspace of an op call depend on input types and attrs alone, so they
+are found once and kept: a repeated call costs a dictionary look-up.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ tensor or a gradient's program holds stays the one of its value when `_calls` is
 
 
 def prepare(op: type[Op], types: tuple[TensorType, ...], attrs: Attrs, device: str) -> BoundOp:
-    """Infers the types and binds the op to whole tensors. Raises what `op.infer` raises."""
+    """Infer the types and bind the op to whole tensors. Raises the errors of `op.infer`."""
     warn_of_unread()
     require_kind(device)
     attrs = op.defaults | attrs
@@ -236,7 +236,8 @@ def _run_any(
     attrs: Attrs,
     device: Device,
 ) -> Any:
-    """Also what makes views, overwrites, is random, has other than one output, runs on a GPU.
+    """Run any op, also one that makes views, overwrites, is random, has other than one output, or
+    runs on a GPU.
 
     device: also where an op without inputs puts its result.
     """

@@ -1,7 +1,7 @@
 """Eager ops on global tensors: choose a signature, box the inputs, run the kernel on this rank's
 shard.
 
-All ranks of a placement make the same calls; what they decide depends on types, attrs and layouts
+All ranks of a placement make the same calls; their decisions depend on types, attrs and layouts
 only, so they decide alike without asking each other. Ranks outside follow along without data.
 """
 
@@ -123,7 +123,9 @@ def run_global(op: type[Op], inputs: tuple[Tensor, ...], attrs: Attrs) -> Any:
 
 
 def _run_any(op: type[Op], call: GlobalCall, inputs: tuple[Tensor, ...], attrs: Attrs) -> Any:
-    """Also what boxes inputs, makes views, overwrites, is random, runs on a GPU or elsewhere."""
+    """Run any op, also one that boxes inputs, makes views, overwrites, is random, or runs on a GPU
+    or elsewhere.
+    """
     placement = inputs[0].placement
     if placement.type == META:
         return _types_only(op, call, inputs, placement)
@@ -189,7 +191,7 @@ class Move:
 
 @located
 def create_global(op: type[Op], attrs: Attrs, placement: Placement, nd_sbp: NdSbp) -> Tensor:
-    """The result of an op without inputs, laid out as asked: same values whatever the layout."""
+    """The result of an op without inputs, laid out as asked: the same values in every layout."""
     check_placement(placement)
     (type_,) = infer_types(op, (), attrs)
     check_fits(nd_sbp, type_.shape, op.name)
@@ -342,7 +344,7 @@ def _without_values(type_: TensorType, placement: Placement, nd_sbp: NdSbp) -> T
 
 
 def empty_shard(type_: TensorType, placement: Placement) -> Any:
-    """Return what a rank outside the placement holds: nothing, with as many dims."""
+    """Return the shard of a rank outside the placement: no elements, with as many dims."""
     return np.empty((0,) * max(1, type_.ndim), type_.dtype.np)
 
 
@@ -351,9 +353,9 @@ def _as_cpu(placement: Placement) -> Placement:
 
 
 def brought_together(op: type[Op], inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """The inputs on the placement with the highest rank (the last of several), or of what the op
-    overwrites, if the user wants that; else raises PlacementError. Local numbers without dims are
-    made global.
+    """The inputs on the placement with the highest rank (the last of several), or of the tensor
+    that the op overwrites, if the user wants that; else raises PlacementError. Local numbers
+    without dims are made global.
     """
     places = [x._placement for x in inputs if x._placement is not None]
     first = inputs[min(op.mutates.values())]._placement if op.mutates else next(iter(places), None)
@@ -462,8 +464,8 @@ def choose_call(
     attrs: Attrs,
     placement: Placement,
 ) -> GlobalCall:
-    """Choose how to run `op` on inputs of these types and layouts. What had to be moved although
-    the op overwrites it is brought back to its layout afterwards.
+    """Choose how to run `op` on inputs of these types and layouts. An input that had to be moved
+    although the op overwrites it is brought back to its layout afterwards.
     """
     out_types = infer_types(op, types, attrs)
     choice = choose(op, types, out_types, sbps, attrs, placement)
@@ -532,7 +534,7 @@ def run_kernel(bound: BoundOp, shards: list[Any], attrs: Attrs, placement: Place
 
 
 def _write_back(x: Tensor, shard: Array, nd_sbp: NdSbp) -> None:
-    """Brings what was computed in another layout to the memory of `x`."""
+    """Bring a shard computed in another layout to the memory of `x`."""
     placement = x.placement
     after = relayout(shard, x.meta, nd_sbp, placement, x.sbp, placement)
     if world().rank in placement:

@@ -2,8 +2,8 @@
 
 Data parallelism lets layers use others of the same memory, behind a node of the tape that sees each
 gradient pass; fully sharded parameters are whole during a call. A plan is bound to the parameters
-themselves: whoever runs one opens the gates, sends the gradients through those of the same memory,
-and gives the plan the tensors behind the others as arguments.
+themselves: the caller of a plan opens the gates, sends the gradients through those of the same
+memory, and gives the plan the tensors behind the others as arguments.
 """
 
 from __future__ import annotations

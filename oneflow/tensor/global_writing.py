@@ -25,7 +25,7 @@ def write_slice(x: Tensor, value: Tensor | Number, bounds: Bounds) -> None:
     """x[starts:stops:steps] = value, eagerly: layout and memory of `x` stay.
 
     value: a number, or a global tensor of the shape and dtype of the slice on the same placement.
-    Only what a rank's part of the slice needs of `value` moves.
+    Only the elements of `value` that a rank's part of the slice needs move.
     """
     placement, nd_sbp = x.placement, x.sbp
     if placement.type == META:

@@ -23,8 +23,8 @@ NodeRanks: TypeAlias = "dict[int, int | Sequence[int]]"
 
 
 class _PlacementType(type):
-    """`placement(...)` makes, and `isinstance(x, placement)` recognises, what all the package calls
-    a Placement.
+    """The type of `placement`: `placement(...)` makes, and `isinstance(x, placement)` recognises, a
+    Placement.
     """
 
     def __call__(

@@ -1,5 +1,5 @@
-"""Local tensors as the parts of a global one: what the whole is, who must agree, whose data
-counts."""
+"""Local tensors as the parts of a global one: the type of the whole, the ranks that must agree, and
+those whose data count."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def from_local(
     x: Tensor, placement: Placement, nd_sbp: NdSbp, check_meta: bool, copy: bool
 ) -> Tensor:
     """This rank's part of a global tensor as that tensor. All ranks of the world must call it;
-    what ranks outside the placement bring is ignored.
+    tensors of ranks outside the placement are ignored.
 
     Broadcast axes: the data of the first rank of each group wins and is written into x of the
     others, unless `copy`.  Raises on all ranks alike if the parts do not fit.
@@ -123,7 +123,9 @@ def _first_wins(array: Array, placement: Placement, nd_sbp: NdSbp) -> tuple[Arra
 
 
 def _bytes_equal(a: Array, b: Array) -> bool:
-    """Then nothing is written, and what autograd saved of the tensor stays valid."""
+    """Are they equal? Then nothing is written, and values that autograd saved of the tensor stay
+    valid.
+    """
     flat = (x.ravel().view(np.uint8) for x in (a, b))
     return bool((next(flat) == next(flat)).all())
 
@@ -161,7 +163,7 @@ def _whole(x: Tensor, placement: Placement, nd_sbp: NdSbp, check_meta: bool) -> 
 def _agreed(
     said: tuple[bytes, ...], placement: Placement, nd_sbp: NdSbp, check_meta: bool
 ) -> Whole:
-    """Return what the parts that all ranks describe make together. Raises on all ranks alike."""
+    """Return the whole of the parts that all ranks describe. Raises on all ranks alike."""
     metas = [json.loads(text) for text in said]
     try:
         return _joined(metas, placement, nd_sbp, check_meta)

@@ -1,5 +1,5 @@
-"""Arrays as text, in the form that PyTorch gives them: numbers of one width, `...` for what is left
-out.
+"""Arrays as text, in the form that PyTorch gives them: numbers of one width, `...` for omitted
+elements.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Functions of global tensors that local ones do without, each imported when it is first called.
 
-Local and global tensors share the paths that lead here (`eager`, `convert`, `printing` ...). What
-moves parts between ranks is a fifth of the modules of the first op, and a program without global
-tensors never runs it. Importers write `on_ranks.relayout(...)`, which is one look-up after the
-first time.
+Local and global tensors share the paths that lead here (`eager`, `convert`, `printing` ...). The
+code that moves parts between ranks is a fifth of the modules of the first op, and a program without
+global tensors never runs it. Importers write `on_ranks.relayout(...)`, which is one look-up after
+the first time.
 """
 
 from __future__ import annotations

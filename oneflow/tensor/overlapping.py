@@ -2,15 +2,15 @@
 
 Types are inferred, arrays made and histories recorded at the call; only the kernel is queued. A
 tensor that queued calls fill or read has no `_array`: its slot is empty, and `Extra.later` holds
-the array with the calls to wait for. Python asks `Tensor.__getattr__` for what an empty slot would
-give, which waits and fills the slot again. So all code that touches a tensor's memory waits as it
+the array with the calls to wait for. Python asks `Tensor.__getattr__` for the value of an empty
+slot, which waits and fills the slot again. So all code that touches a tensor's memory waits as it
 must, without knowing of workers, and tensors that no worker has to do with cost nothing.
 
 Memory may also be reached through another tensor over it. Views share the calls to wait for with
-their base. An op that overwrites waits for all calls of all workers; whoever gets the memory as an
-array (`numpy()`) for those that use it; `item`, `tolist` and their kin, which only copy, for the
-call that makes it. Random and creating ops, backward passes and other devices run in the caller's
-thread as they always do. Calls on global tensors are in overlapping_global.py.
+their base. An op that overwrites waits for all calls of all workers; a method that hands out the
+memory as an array (`numpy()`) for those that use it; `item`, `tolist` and their kin, which only
+copy, for the call that makes it. Random and creating ops, backward passes and other devices run in
+the caller's thread as they always do. Calls on global tensors are in overlapping_global.py.
 """
 
 from __future__ import annotations
@@ -269,7 +269,7 @@ def _later(x: Tensor) -> Later:
 
 
 def _mark(x: Tensor, call: Call) -> None:
-    """Let everybody who overwrites `x`, or what it is a view of, wait for `call`."""
+    """Let every writer of `x`, or of the base that it is a view of, wait for `call`."""
     _later(x).used[call.worker] = call
     view = view_of(x)
     if view is not None:
@@ -282,8 +282,8 @@ def _hide(x: Tensor, later: Later) -> None:
 
 
 def _missing(x: Tensor, name: str) -> Any:
-    """`Tensor.__getattr__`, which Python calls for what is not there, as the array of an empty
-    slot is not."""
+    """`Tensor.__getattr__`, which Python calls for missing attributes, such as the array of an
+    empty slot."""
     if name != "_array":
         raise AttributeError(f"{type(x).__name__!r} object has no attribute {name!r}")
     while True:

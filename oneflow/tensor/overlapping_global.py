@@ -3,7 +3,7 @@
 All ranks make the same calls in the same order, so each worker's queue is the same on all of them.
 A worker exchanges over a channel of its own: two workers, or a worker and the calling thread, need
 no common order. The earliest call of the program that is not finished on some rank can always run:
-what it needs was queued before it, and every rank comes to it.
+its inputs were queued before it, and every rank comes to it.
 """
 
 from __future__ import annotations

@@ -36,8 +36,8 @@ def set_printoptions(
     profile: str | None = None,
     sci_mode: bool | None = None,
 ) -> None:
-    """Changes how tensors print; what is not given stays.  profile: "default", "short" or "full";
-    any other changes nothing, as in PyTorch.
+    """Change how tensors print; options that are not given stay.  profile: "default", "short" or
+    "full"; any other changes nothing, as in PyTorch.
     """
     global _options
     base = _options if profile is None else _PROFILES.get(profile, _options)
@@ -80,7 +80,7 @@ def _layout(x: Tensor) -> list[str]:
 
 
 def _join(head: str, parts: list[str]) -> str:
-    """Parts in one line if it fits, else what does not fit goes to lines of its own."""
+    """Parts in one line if it fits, else those that do not fit go to lines of their own."""
     text = head + parts[0]
     width = len(text.rsplit("\n", 1)[-1]) + 1
     for part in parts[1:]:
@@ -113,8 +113,8 @@ def _shown(x: Tensor) -> np.ndarray[Any, Any] | None:
 def _gathered(
     x: Tensor, placement: Placement, positions: Sequence[np.ndarray[Any, Any]]
 ) -> np.ndarray[Any, Any]:
-    """Each rank puts what it holds of the wanted elements into zeros; their sum is what to print.
-    Copies of a shard beyond the first add nothing, so partial sums need no care.
+    """Each rank puts the wanted elements that it holds into zeros; their sum is printed. Copies of
+    a shard beyond the first add nothing, so partial sums need no care.
     """
     here = on_ranks.world()
     dtype = x._array.dtype

@@ -94,8 +94,8 @@ def _at(base: Value, names: Sequence[str], name: str) -> Value:
 
 
 def _write_mixed(offsets: Offsets) -> Routine:
-    """`mixed(hash, x, globals)`: the hash of what came before and of `x`: of the value of a number,
-    a tuple or a slice; of the identity of anything else."""
+    """`mixed(hash, x, globals)`: the hash of the earlier arguments and of `x`: of the value of a
+    number, a tuple or a slice; of the identity of anything else."""
     r = Routine("mixed", ("before", "x", "globals"), "internal")
     x, known = r["x"], r["globals"]
     kind = r.load(x + TYPE)
@@ -192,10 +192,11 @@ def _write_equal(offsets: Offsets) -> Routine:
 
 
 class _Call:
-    """`vectorcall(shortcut, arguments, count, names)`: what Python calls for `f(*arguments)`.
+    """`vectorcall(shortcut, arguments, count, names)`: the function that Python calls for
+    `f(*arguments)`.
 
-    Any doubt, and any error, ends in a call of the function that the shortcut is for; what is no
-    `Exception`, as Ctrl-C, goes on to the caller.
+    Any doubt, and any error, ends in a call of the function that the shortcut is for; an error that
+    is no `Exception`, as of Ctrl-C, goes on to the caller.
     """
 
     def __init__(self, offsets: Offsets) -> None:

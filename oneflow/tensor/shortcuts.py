@@ -1,13 +1,13 @@
 """Shortcuts: functions that remember which kernel a call came to.
 
-What a function of the public table, an operator or an op does with local tensors follows from their
+The work of a function of the public table, an operator or an op on local tensors follows from their
 types and from its other arguments: `x + y` of two float32[16] always runs the same kernel on new
 arrays of the same types. On the way there it goes through several functions of Python, which take
 longer than the kernel. So the second time that a call comes with arguments of the same types, it is
-watched: if it runs one op, with the tensors that it was given, and returns what the op does, its
-kernel, types and arrays become a plan. From then on machine code (shortcut_code.py) finds the plan
-by the arguments, makes arrays and tensors, runs the kernel, and has the call recorded if it has a
-history. Whatever is unusual takes the plain way, which is the function itself: a mode that is not
+watched: if it runs one op, with the tensors that it was given, and returns the result of the op,
+its kernel, types and arrays become a plan. From then on machine code (shortcut_code.py) finds the
+plan by the arguments, makes arrays and tensors, runs the kernel, and has the call recorded if it
+has a history. An unusual call takes the plain way, which is the function itself: a mode that is not
 the default one, a global tensor, another device, a subclass, an error.
 
 Only functions whose way follows from types and arguments alone may have a shortcut: none that looks

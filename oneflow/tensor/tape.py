@@ -1,4 +1,5 @@
-"""The tape: what was computed from what. Every mode calls `record` after running an op.
+"""The tape: the record of which tensors were computed from which. Every mode calls `record` after
+running an op.
 
 Nodes are numbered as they are made, and an edge always points to a node made earlier. So descending
 numbers are a topological order, and the backward pass needs no dependency counts of its own.
@@ -66,7 +67,7 @@ class GradNode:
         raise AutogradError(f"{self.name()} has no backward")
 
     def release(self) -> None:
-        """Forgets what was saved for the backward pass."""
+        """Forget the values saved for the backward pass."""
         self.released = True
 
     def can_run_again(self) -> bool:
@@ -503,7 +504,7 @@ def record_call(
     on_arrival: Callable[[int, Any], None] | None = None,
     on_release: Callable[[], object] | None = None,
 ) -> None:
-    """Record, as `record` does, what is no declared op. `backward(output grads)` returns one
+    """Record, as `record` does, a call that is no declared op. `backward(output grads)` returns one
     gradient or None per input. on_arrival: see GradNode. on_release: see CallNode;
     `nothing_saved` for a function that has kept no values.
     """

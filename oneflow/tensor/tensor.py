@@ -91,7 +91,7 @@ class Extra:
 
 class UnseenVersion(list[int]):
     """The version of an alias whose writes autograd does not see: they are counted for it, and
-    besides, behind the version of the tensor, for those who keep what follows from the values.
+    besides, behind the version of the tensor, for callers that keep results of the values.
     """
 
     def __init__(self, seen: list[int]) -> None:
@@ -218,13 +218,13 @@ class Tensor(TableMethods):
     @property
     def data(self) -> Tensor:
         """A tensor over the same memory, without history, whose writes autograd does not see:
-        `p.data.fill_(0)` works on a leaf, and a backward pass that saved `p` uses what was written.
+        `p.data.fill_(0)` works on a leaf, and a backward pass that saved `p` uses the new values.
 
         `p.data = t` makes `p` a tensor over the memory of `t` (a tensor or an array), with its
         shape, dtype and place; history, gradient and identity of `p` stay.
 
-        While nn.Graph.build is traced, a backward pass is told of such writes: what it saved would
-        be the old values.
+        While nn.Graph.build is traced, a backward pass is told of such writes: it would have saved
+        the old values.
         """
         if self._is_apart():
             return self.detach()
@@ -277,8 +277,8 @@ class Tensor(TableMethods):
         """The layout of a global tensor, one SBP per axis of its placement. Raises for a local
         tensor.
 
-        While nn.Graph.build is traced: what eager execution would choose, where the user has not
-        chosen. The compiler, which chooses otherwise, keeps to what was asked for.
+        While nn.Graph.build is traced: the choice of eager execution, where the user has not
+        chosen. The compiler, which chooses otherwise, keeps to a layout that was asked for.
         """
         if self._placement is None:
             raise PlacementError("Only global tensors have 'sbp', but got a local tensor.")
@@ -402,9 +402,7 @@ class Tensor(TableMethods):
             self._grad_fn.watch(self)
 
     def register_hook(self, hook: Hook) -> RemovableHandle:
-        """Calls `hook(grad)` when this tensor's gradient is known; what it returns replaces the
-        gradient.
-        """
+        """Call `hook(grad)` when the gradient of this tensor is known; the result replaces it."""
         self._renew()
         if not self._requires_grad:
             raise AutogradError("cannot register a hook on a tensor that doesn't require gradient")

@@ -43,10 +43,10 @@ def global_to_global(
     check_meta: bool | None,
     copy: bool,
 ) -> Tensor:
-    """A global tensor laid out anew; what is None stays as it is.
+    """A global tensor laid out anew; an argument of None stays as it is.
 
     grad_sbp: the layout of the gradient that flows back.
-    check_meta: compare the tensor and what is asked for on all ranks (None: when debugging).
+    check_meta: compare the tensor and the request on all ranks (None: when debugging).
     copy: never share memory with x.
     """
     target = placement or x.placement

@@ -10,7 +10,8 @@ two ways:
 Both behave alike. Writing to a view writes to its base; views whose values are their own are taken
 again when they are read after that. Histories follow: the base gets that of the same program
 written without in-place operations, and a view gets the one it would have if taken now, both when
-next used. All tensors of one base share its version counter, by which a view knows what it missed.
+next used. All tensors of one base share its version counter, by which a view knows the writes it
+missed.
 
 A detached tensor is a view of values alone. Its history begins with itself, and it is the base of
 the views that are taken of it: a write to one of these reaches the memory of all, and the history
@@ -177,8 +178,8 @@ def replay(x: Tensor, steps: Steps) -> Tensor:
 
 def stand_in(x: Tensor) -> Any:
     """An array of bytes with the strides that the memory of `x` has, or would have in eager
-    execution; None for what would be a copy. A global tensor has those of the whole, the same on
-    all ranks, whatever part of it lies here.
+    execution; None if it would be a copy. A global tensor has those of the whole, the same on all
+    ranks, whichever part of it lies here.
     """
     if x._array is not None and x._placement is None:
         return x._array
@@ -220,7 +221,7 @@ def place_of(x: Tensor) -> int:
 
 def copies(op: type[Op], x: Tensor, attrs: Attrs) -> bool:
     """Whether the view `op` of `x` is a copy: a reshape of a tensor that does not lie in one piece.
-    Of a global tensor all ranks say the same, whatever part of it lies here."""
+    Of a global tensor all ranks say the same, whichever part of it lies here."""
     if op.name != "reshape":
         return False
     view = view_of(x)
@@ -363,7 +364,7 @@ def take_history(x: Tensor, new: Tensor) -> None:
 
 
 def _without_gradient(x: Tensor) -> Tensor:
-    """`x` after all of it was overwritten by what needs no gradient: what it was made of gets
+    """`x` after all of it was overwritten by values that need no gradient: its former sources get
     zeros.
     """
     old, result = _bare(x), _bare(x)

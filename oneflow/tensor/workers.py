@@ -1,15 +1,15 @@
-"""Threads that compute what eager calls queued: the calls of one worker run in their order.
+"""Threads that compute queued eager calls: the calls of one worker run in their order.
 
 A call has its arrays from the beginning: those it fills are made when it is queued, without values.
 So only the order needs care, and it follows from two rules:
 
     made    a call waits for the calls that fill its inputs; all of them were queued before it, on
             this worker or another, so the earliest call that is not finished can always run
-    used    whoever wants to overwrite an array waits for the call that fills it and for those that
-            read it; whoever only copies numbers of it, for the first
+    used    a writer of an array waits for the call that fills it and for those that
+            read it; a reader that only copies numbers of it, for the first
 
-A call that fails leaves its error: calls that read its outputs fail with it, and so does whoever
-wants to see them. An error that nobody met that way is raised where somebody waits for all calls.
+A call that fails leaves its error: calls that read its outputs fail with it, and so does a reader
+of their values. An error that nobody met that way is raised where somebody waits for all calls.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Call:
         return any([np.may_share_memory(array, one) for one in self.arrays])
 
     def run(self) -> None:
-        """Compute it, in the worker's thread; what it needed is let go."""
+        """Compute it, in the worker's thread; its inputs are let go."""
         function, after = self._function, self._after
         self._function, self._after = None, ()
         for call in after:
@@ -175,7 +175,7 @@ class Worker:
                 return
 
     def close(self) -> None:
-        """End the thread once it has run what is queued."""
+        """End the thread once it has run the queued calls."""
         with self._has_calls:
             if self._thread is not None:
                 self._calls.append(None)
@@ -263,7 +263,7 @@ def _in_child() -> None:
 
 
 def _at_exit() -> None:
-    """Nobody will see what is queued yet: only the calls that have begun are waited for."""
+    """Drop the queued calls, which nobody will see: only those that have begun are waited for."""
     global _is_closing, _others_wait
     _others_wait = _is_needed is not None and _is_needed()
     _is_closing = True

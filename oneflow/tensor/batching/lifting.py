@@ -1,4 +1,5 @@
-"""The lift of a call for one sample to one call for all of them, found from what an op declares.
+"""The lift of a call for one sample to one call for all of them, found from the declaration of an
+op.
 
 Two ways, tried in this order with the types of the call:
 
@@ -6,11 +7,11 @@ Two ways, tried in this order with the types of the call:
                name the next ones
     within     the samples lie one after the other within a dim of each operand
 
-Signatures (`Op.sbp`) say which of them is right. Whatever may be split over ranks, S(i) of the
+Signatures (`Op.sbp`) say which of them is right. A result that may be split over ranks, S(i) of the
 operands giving S(j) of the results, is computed by each rank from its own part alone; so parts that
 are samples may be computed at once. That is all that the second way asks for. In front of the
 operands there must be such a signature, too, and all others must be those of one sample, moved by
-one dim: then the op takes each dim for what it was.
+one dim: then the op takes each dim as it did before.
 
 No size of a batch is asked for: the types are tried with one that no other dim has.
 """
@@ -154,7 +155,7 @@ class _Call:
                 yield form, attrs
 
     def _is_moved(self, types: Types, own: tuple[bool, ...], attrs: Attrs) -> bool:
-        """Whether the op takes the dims of one sample for what they were, and samples apart."""
+        """Whether the op takes the dims of one sample as it did before, and samples apart."""
         wholes = tuple(
             t.with_shape((self.probe, *t.shape)) if o else t
             for t, o in zip(types, own, strict=True)

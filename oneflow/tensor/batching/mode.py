@@ -6,8 +6,8 @@ outside. Beside it the call is recorded as one of a sample: gradients that the f
 for are computed sample by sample, all at once. The two histories do not know of each other, just as
 `grad` inside `vmap` and `vmap` inside `grad` differ.
 
-A tensor of a sample has a value, not memory: whoever writes to it, or to a view of it, gives it
-another. Tensors from outside, and those that no sample has a part in, are what they are elsewhere.
+A tensor of a sample has a value, not memory: a write to it, or to a view of it, gives it another.
+Tensors from outside, and those that no sample has a part in, are as elsewhere.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The tensors of one sample: what they stand for, and how programs get and leave them."""
+"""The tensors of one sample, the batched tensors behind, and how programs get and leave them."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@ into the tensors given.
 
 All these ranks must call them in the same order, with equal shapes, dtypes, roots and reductions;
 calls that differ are a DesyncError on every rank, before any data moves. Arguments that are wrong
-on one
-rank alone raise there before anything is sent: ShapeError, DTypeError, DeviceError, or
+on one rank alone raise there before anything is sent: ShapeError, DTypeError, DeviceError, or
 PlacementError for global tensors and for ranks that do not exist. Tensors of GPUs go through host
 memory. Sums of bool are "or", products "and". `send`, `recv`, `send_object` and `recv_object` need
 their two ranks only, and a sender returns when the other has received.

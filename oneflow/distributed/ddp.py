@@ -167,8 +167,7 @@ class Averaging:
     """The gradients of one forward call on their way over some ranks.
 
     takes_own: the first pass averages with them the gradients that each rank has added up in
-    `.grad`
-    alone, which it takes away there: the result is the sum.  hook: see Replicas.
+    `.grad` alone, which it takes away there: the result is the sum. hook: see Replicas.
     """
 
     def __init__(

@@ -2,9 +2,9 @@
 
 A channel of gRPC connects again by itself, to any process that listens there by then. Over TLS that
 one must show its certificate. Any other connection is made here, once, and gRPC gets a socket of
-this
-process instead, which is handed on to that connection and to no other: when it has ended, all calls
-of the channel fail, and its owner makes another line, which is checked and proven like the first.
+this process instead, which is handed on to that connection and to no other: when it has ended, all
+calls of the channel fail, and its owner makes another line, which is checked and proven like the
+first.
 """
 
 from __future__ import annotations

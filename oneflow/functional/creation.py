@@ -75,8 +75,8 @@ def _check_layout(op: type[Op], attrs: Attrs, nd_sbp: NdSbp) -> None:
 
 
 def shape_of(size: tuple[ShapeLike, ...], who: str = "size") -> tuple[int, ...]:
-    """`f(2, 3)` and `f((2, 3))` alike. Raises ShapeError for negative sizes, TypeError for what is
-    no integer.
+    """`f(2, 3)` and `f((2, 3))` alike. Raises ShapeError for negative sizes, TypeError for sizes
+    that are no integers.
     """
     items: tuple[Any, ...] = size
     if len(size) == 1 and isinstance(size[0], (Sequence, Tensor)) and not isinstance(size[0], str):
@@ -209,8 +209,8 @@ def _given(where: Where | Place) -> Place:
 
 
 def _placed_as(x: Tensor, given: Place, *, no_partial: bool, ndim: int | None = None) -> Place:
-    """`given` (device, placement, sbp), and what it leaves open as `x` has it. ndim: as in
-    `layout_of`.
+    """`given` (device, placement, sbp), with the settings that it leaves open as `x` has them.
+    ndim: as in `layout_of`.
     """
     if "device" in given or (given and not x.is_global):
         return given
@@ -396,7 +396,7 @@ def linspace(
 
 
 def _steps(name: str, steps: int) -> int:
-    """A number of elements. Raises CallError for what is no integer, ShapeError for less than 0."""
+    """A number of elements. Raises CallError if it is no integer, ShapeError if it is below 0."""
     count = steps.item() if isinstance(steps, Tensor) else steps
     if not hasattr(count, "__index__"):
         raise CallError(f"{name}(): steps must be an integer, not {type(count).__name__} {count!r}")
@@ -415,7 +415,7 @@ def _ends(start: float, end: float, dtype: DType) -> tuple[float, float]:
 def composed(
     make: Callable[[Place], Tensor], dtype: DType, requires_grad: bool, where: Where
 ) -> Tensor:
-    """Return what `make(where)` makes, cast to `dtype` and laid out as `where` says. Sums of
+    """Return the tensor of `make(where)`, cast to `dtype` and laid out as `where` says. Sums of
     functions are not functions of sums: partial_sum is made last.
     """
     place = _where(where)

@@ -51,8 +51,8 @@ def argument_dims(args: tuple[Any, ...]) -> tuple[Any, ...]:
 def given(who: str, args: tuple[Any, ...], **named: ShapeLike | None) -> tuple[Any, ...]:
     """The sizes or dims of a call `f(1, 2)`, `f((1, 2))` or `f(shape=(1, 2))`.
 
-    named: what was passed under each keyword that the function takes for them; None: nothing.
-    Raises TypeError where they were given twice.
+    named: the value of each keyword that the function takes for them; None: not given. Raises
+    TypeError where they were given twice.
     """
     found = [(name, value) for name, value in named.items() if value is not None]
     if not found:

@@ -46,7 +46,7 @@ def _assert(condition: object, message: str) -> None:
 
 
 def _log_api_usage_once(event: str) -> None:
-    """Nothing: no record of what is used is kept."""
+    """Do nothing: no record of use is kept."""
 
 
 def get_default_device() -> Device:

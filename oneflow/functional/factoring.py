@@ -1,4 +1,4 @@
-"""Factors of matrices in packed forms, what is solved with them, and functions of matrices, as
+"""Factors of matrices in packed forms, solutions with them, and functions of matrices, as
 `flow.linalg` has them.
 """
 
@@ -80,7 +80,7 @@ def lu(A: Tensor, *, pivot: bool = True) -> lu_result:
 def lu_unpack(
     LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True
 ) -> lu_result:
-    """(P, L, U) of what `lu_factor` gives; what is not unpacked is empty."""
+    """(P, L, U) of the results of `lu_factor`; those that are not unpacked are empty."""
     m, n = LU_data.meta.shape[-2:]
     k = min(m, n)
     empty = LU_data.new_empty((0,))

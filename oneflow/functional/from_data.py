@@ -131,8 +131,7 @@ def legacy_tensor(
     requires_grad: bool = False,
     **where: Unpack[Place],
 ) -> Tensor:
-    """Make what `Tensor(...)` means: a tensor of sizes (zeros), of data, or of nothing (an empty
-    one).
+    """Make the tensor of `Tensor(...)`: of sizes (zeros), of data, or of nothing (an empty one).
 
     dtype: None: as a given tensor, else the default one.
     """

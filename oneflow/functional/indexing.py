@@ -79,8 +79,8 @@ def setitem(x: Tensor, index: Index, value: ArrayLike) -> None:
 
 
 def _expanded(x: Tensor, index: Index) -> list[Item]:
-    """One item per dim (None and bools stand for new ones), with Ellipsis and what is missing
-    filled in."""
+    """One item per dim (None and bools stand for new ones), with Ellipsis and missing items filled
+    in."""
     items = [_as_item(i, x) for i in _listed(index)]
     used = sum(_dims_of(i) for i in items)
     if used > x.ndim:

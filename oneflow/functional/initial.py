@@ -1,7 +1,7 @@
 """First values of parameters. Each function writes into a tensor and returns it.
 
 Random values are a function of seed and global element index: a parameter starts with the same
-values whatever its placement, SBP or the number of ranks, and each rank makes only its own shard.
+values for any placement, SBP and number of ranks, and each rank makes only its own shard.
 """
 
 from __future__ import annotations
@@ -295,7 +295,7 @@ def _log(x: Array | Tensor) -> Any:
 
 
 def assign(own: Tensor, value: ArrayLike) -> None:
-    """Copies `value` into the memory of `own`, whatever the layout, dtype or device of either.
+    """Copy `value` into the memory of `own`, for any layout, dtype and device of either.
 
     value: a tensor, or an array of the whole; a local value for a global `own` is the whole, the
     same on every rank.

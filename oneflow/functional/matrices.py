@@ -68,7 +68,7 @@ def _regular(name: str, A: Tensor, check_errors: bool) -> tuple[Tensor, Tensor]:
 
 
 def refuse(name: str, info: Tensor, why: str) -> None:
-    """Raises LinAlgError for the first matrix whose info is not 0.  why: what that says."""
+    """Raise LinAlgError for the first matrix whose info is not 0.  why: its meaning."""
     if not bool(any_of(info != 0)):
         return
     found = np.atleast_1d(info.numpy())
@@ -356,9 +356,10 @@ def lstsq(
 ) -> lstsq_result:
     """(solution, residuals, rank, singular_values) of the least squares problem A @ X = B.
 
-    driver: what is found besides the solution: "gelsy" (the default) the rank, "gelsd" and "gelss"
-    the singular values too, "gels" neither; residuals of each column where A has full rank and
-    more rows than columns, but not of "gelsy".  B: matrices, or vectors where A has one more dim.
+    driver: chooses the results besides the solution: "gelsy" (the default) the rank, "gelsd" and
+    "gelss" the singular values too, "gels" neither; residuals of each column where A has full rank
+    and more rows than columns, but not of "gelsy".  B: matrices, or vectors where A has one more
+    dim.
     """
     if A.ndim < 2:
         raise ShapeError(f"lstsq: input must have at least 2 dimensions, got {A.meta}")

@@ -36,8 +36,8 @@ def _result(x: Tensor, new: Tensor, inplace: bool) -> Tensor:
 
 
 def _before(x: Tensor, inplace: bool) -> Tensor:
-    """Return what an activation is computed from: if it will be overwritten, an object that keeps
-    its history.
+    """Return the input of an activation: if it will be overwritten, an object that keeps its
+    history.
     """
     if not inplace:
         return x

@@ -163,7 +163,7 @@ def _masked(scores: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def _hidden(scores: Tensor) -> float:
-    """The score of what is not to be seen: finite, so that a row without any other is no nan."""
+    """The score of a hidden position: finite, so that a row without any other is no nan."""
     return -3e4 if scores.dtype.name == "float16" else -1e30
 
 

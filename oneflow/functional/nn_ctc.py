@@ -90,7 +90,7 @@ def ctc_loss(
 
 
 def _check_lengths(scores: Tensor, rows: Tensor, frames: Tensor, lengths: Tensor) -> None:
-    """Lengths that lie beyond what there is; those of a graph are not known yet."""
+    """Refuse lengths beyond the scores or the targets; those of a graph are not known yet."""
     batch = scores.meta.shape[1]
     for what, counts in (("input_lengths", frames), ("target_lengths", lengths)):
         if counts.meta.shape != (batch,):

@@ -156,7 +156,7 @@ def batch_norm(
     ones.
 
     num_batches: int64[], how many there were; if given, training counts on, and the running
-    statistics are the mean over all batches, whatever the momentum.
+    statistics are the mean over all batches, and the momentum does not count.
     """
     running = None if running_mean is None or running_var is None else (running_mean, running_var)
     affine = _affine(weight, bias)

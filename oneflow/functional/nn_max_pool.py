@@ -1,4 +1,4 @@
-"""Maxima to a given output size, and what takes maxima back to where they came from."""
+"""Maxima to a given output size, and functions that take maxima back to their places."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def _way(mode: str, factor: float | None, align_corners: bool, antialias: bool) 
 
 def _stays(old: int, size: int, way: Way) -> bool:
     """Whether all stays as it is. As in PyTorch, lines between places do so for each dim that keeps
-    its size, whatever its factor."""
+    its size, with any factor."""
     if size != old or way["antialias"]:
         return False
     is_free = way["align_corners"] or way["mode"] in ("linear", "nearest")

@@ -50,7 +50,7 @@ def _inside(places: Places, sizes: Sequence[int]) -> Tensor:
 
 
 def _bounded(places: Places, sizes: Sequence[int]) -> Places:
-    """Places of elements; what is no number is read at 0, and weighs what is no number."""
+    """Places of elements; NaN is read at 0, and its weight is NaN."""
     bounded = [clamp(p, 0, n - 1) for p, n in zip(places, sizes, strict=True)]
     return [masked_fill(p, unary.isnan(p), 0.0) for p in bounded]
 
@@ -216,7 +216,7 @@ def deform_conv2d(
 ) -> Tensor:
     """A convolution of (N, C, H, W) with (O, C / groups, KH, KW) that reads every element of a
     window off its place: offset (N, 2 * G * KH * KW, OH, OW), y before x; mask (N, G * KH * KW, OH,
-    OW) scales what is read.
+    OW) scales the elements read.
     """
     strides, pads, dilations = (spatial_sizes(v, 2) for v in (stride, padding, dilation))
     for what, x in (("input", input), ("offset", offset), ("weight", weight)):

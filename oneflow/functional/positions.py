@@ -99,7 +99,7 @@ def index_put(
     values: Tensor,
     accumulate: bool = False,
 ) -> Tensor:
-    """A copy of `input` with `values` at input[indices]; accumulate: added to what is there."""
+    """A copy of `input` with `values` at input[indices]; accumulate: added to those there."""
     parts = tuple(slice(None) if i is None else i for i in indices)
     if not accumulate:
         out = clone(input)
@@ -202,7 +202,7 @@ def scatter_reduce(
 ) -> Tensor:
     """A copy of `input` into which src[i, j] is reduced at [i, index[i, j]] for dim 1, and so on.
 
-    reduce: sum, prod, mean, amax or amin.  include_self: what is there takes part.
+    reduce: sum, prod, mean, amax or amin.  include_self: the elements there take part.
     """
     at = one_dim(dim, input.ndim, "scatter_reduce")
     if not input.ndim:
@@ -359,7 +359,7 @@ def tensor_scatter_nd_update(tensor: Tensor, indices: Tensor, updates: Tensor) -
 
 
 def nonzero_static(input: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
-    """The first `size` places of what is not zero; rows of fill_value where there are less."""
+    """The first `size` places of nonzero elements; rows of fill_value where there are less."""
     places: Tensor = nonzero(input)
     count = places.meta.shape[0]
     if count >= size:

@@ -84,8 +84,8 @@ def meet(a: Tensor, b: Tensor) -> DType:
 
 
 def meet_all(tensors: Sequence[Tensor]) -> DType:
-    """Return the common dtype of tensors, in whatever order they come: those without dims do not
-    widen those with dims of their own category.
+    """Return the common dtype of tensors in any order: those without dims do not widen those with
+    dims of their own category.
     """
     wide = [x.meta.dtype for x in tensors if x.meta.shape]
     narrow = [x.meta.dtype for x in tensors if not x.meta.shape]

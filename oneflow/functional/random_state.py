@@ -33,7 +33,7 @@ STATE_NBYTES = _STATE.size
 
 
 def _draws() -> Any:
-    """Return what numbers the draws of the graph that this thread traces, or None."""
+    """Return the object that numbers the draws of the graph that this thread traces, or None."""
     return current_mode().draws
 
 

@@ -88,7 +88,7 @@ def prod(
 def nansum(
     input: Tensor, dim: DimLike = None, keepdim: bool = False, *, dtype: DTypeLike | None = None
 ) -> Tensor:
-    """The sum of what is not NaN."""
+    """The sum of all elements but NaN."""
     return sum(masked_fill(input, isnan(input), 0), dim, keepdim, dtype=dtype)
 
 

@@ -69,7 +69,7 @@ class Scatter(Protocol):
 
 
 def as_index(index: Tensor) -> Tensor:
-    """int64, unless it is int32 or int64 already. Raises DTypeError for what is no integer."""
+    """int64, unless it is int32 or int64 already. Raises DTypeError for a tensor of no integers."""
     if index.meta.dtype.is_floating_point or index.meta.dtype.is_complex:
         raise DTypeError(
             f"tensors used as indices must be integers or bool, got {index.meta}; cast with .long()"
@@ -416,7 +416,7 @@ def _from_values(values: np.ndarray[Any, Any], like: Tensor) -> Tensor:
 
 
 def nonzero(input: Tensor, as_tuple: bool = False) -> Any:
-    """int64 (n, ndim): the places of what is not zero; as_tuple: one vector per dim."""
+    """int64 (n, ndim): the places of nonzero elements; as_tuple: one vector per dim."""
     needs_data(input, "nonzero()", KEEP_SHAPE)
     found = np.nonzero(np.atleast_1d(input.numpy()))
     if as_tuple:
@@ -430,7 +430,7 @@ def nonzero(input: Tensor, as_tuple: bool = False) -> Any:
 
 
 def argwhere(input: Tensor, dtype: DTypeLike | None = None) -> Tensor:
-    """The places of what is not zero: integers (n, ndim), int64 unless dtype says otherwise."""
+    """The places of nonzero elements: integers (n, ndim), int64 unless dtype says otherwise."""
     found: Tensor = nonzero(input)
     return found if dtype is None else as_type(found, dtype_of(dtype))
 

@@ -272,8 +272,8 @@ def flip(input: Tensor, *order: int | Sequence[int], dims: DimLike = None) -> Te
 
 
 def roll(input: Tensor, shifts: int | Sequence[int], dims: DimLike = None) -> Tensor:
-    """Elements moved along dims by `shifts`; what falls off comes back in front. Without dims: of
-    the flat tensor.
+    """Elements moved along dims by `shifts`; those that fall off come back in front. Without dims:
+    of the flat tensor.
     """
     if not isinstance(shifts, int) and not len(shifts):
         raise ShapeError("roll: `shifts` required, got none")

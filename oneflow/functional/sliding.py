@@ -171,8 +171,8 @@ def fold(
     padding: Size = 0,
     stride: Size = 1,
 ) -> Tensor:
-    """Columns (N, C * KH * KW, L) added up as windows of images (N, C, H, W): what `unfold` took
-    apart, where windows do not overlap.
+    """Columns (N, C * KH * KW, L) added up as windows of images (N, C, H, W): the inverse of
+    `unfold`, where windows do not overlap.
     """
     kernel, dilations, pads, strides = _windows(kernel_size, dilation, padding, stride)
     size = spatial_sizes(output_size, 2)

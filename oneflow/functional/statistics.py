@@ -45,7 +45,7 @@ class Histogram(NamedTuple):
 def nanmean(
     input: Tensor, dim: DimLike = None, keepdim: bool = False, *, dtype: DType | None = None
 ) -> Tensor:
-    """The mean of what is not NaN."""
+    """The mean of all elements but NaN."""
     x = input if dtype is None else as_type(input, dtype_of(dtype))
     if category(x.meta.dtype) < 2:
         raise DTypeError(f"nanmean(): expected input to have floating point dtype, got {x.meta}")
@@ -55,7 +55,7 @@ def nanmean(
 
 
 def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> object:
-    """The lower median of what is not NaN: of all, or (values, indices) along `dim`."""
+    """The lower median of elements that are not NaN: of all, or (values, indices) along `dim`."""
     if dim is None:
         flat = reshape(input, (-1,))
         if not flat.meta.numel:
@@ -85,7 +85,7 @@ def nanquantile(
     *,
     interpolation: str = "linear",
 ) -> Tensor:
-    """`quantile` of what is not NaN; a row of NaN gives NaN."""
+    """`quantile` of the elements that are not NaN; a row of NaN gives NaN."""
     x = as_float(input)
     flat = reshape(x, (-1,)) if dim is None or not x.ndim else x
     at = one_dim(-1 if dim is None else dim, flat.ndim, "nanquantile")

@@ -67,7 +67,7 @@ def _of_upstream(function: Callable[..., Any], args: list[object], kwargs: dict[
 
 
 def _channels_first(x: object) -> object:
-    """Inputs and weights turned round; a bias and what is no tensor stay."""
+    """Inputs and weights turned round; a bias and objects that are no tensors stay."""
     return movedim(x, -1, 1) if isinstance(x, Tensor) and x.ndim > 2 else x
 
 

@@ -43,7 +43,7 @@ def _channel_signatures(
 ) -> list[SbpSignature]:
     """Inputs: num_full like x, then num_channel of shape (C,). outputs: X like x, C of shape (C,).
 
-    batch: what a (C,) output is when the batch is split.
+    batch: the SBP of a (C,) output when the batch is split.
     """
     result = []
     for i in range(ndim):
@@ -239,7 +239,7 @@ batch_norm_apply = declare(BatchNormApply)
 
 def _statistics_of(x: Tensor, inv_std: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """(mean, 1 / sqrt(variance + eps)) per channel as functions of x, where only the value of the
-    second was kept; eps is what 1 / inv_std^2 has more than the variance.
+    second was kept; eps is the difference of 1 / inv_std^2 and the variance.
     """
     dtype = inv_std.meta.dtype
     dims = tuple(i for i in range(x.ndim) if i != _CHANNEL)
@@ -322,7 +322,7 @@ def batch_norm(
     running: (mean, variance), updated in place when training; they are the statistics when not
     training. None: the statistics are always the batch's.  affine: (gamma, beta).  batches:
     int64[], how many there were; if given, it is counted on, and each of them weighs the same in
-    `running`, whatever the momentum.  Raises ShapeError for one value per channel in training.
+    `running`, regardless of the momentum.  Raises ShapeError for one value per channel in training.
     """
     if not training and running is not None:
         mean, variance = running

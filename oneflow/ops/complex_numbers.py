@@ -2,7 +2,7 @@
 
 The gradient of a real loss by a complex number is that by its real part plus i times that by its
 imaginary part, as PyTorch has it. Ops that are differentiable as complex functions need not know:
-their rules get the conjugate, and what they return is conjugated (oneflow/tensor/tape.py). The ops
+their rules get the conjugate, and their results are conjugated (oneflow/tensor/tape.py). The ops
 here are not, so they say `is_conjugating = False` and follow the convention themselves.
 """
 

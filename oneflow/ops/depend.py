@@ -15,7 +15,7 @@ def _layouts(x: TensorType) -> list[Sbp]:
 
 
 class Depend(Op):
-    """x, once `after` is made. In a graph whoever reads the result runs later than what makes
+    """x, once `after` is made. In a graph a reader of the result runs later than the maker of
     `after`; no element is copied.
     """
 

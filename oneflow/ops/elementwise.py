@@ -121,7 +121,7 @@ def _derive(
 
 @cache
 def _derivatives(root: Expression, names: tuple[str, ...]) -> tuple[Expression, ...]:
-    """Derive `root` times the adjoint; the output stands for what is computed already, but for
+    """Derive `root` times the adjoint; the output stands for the value computed already, but for
     quotients and remainders, which programs may go on to overwrite, as in PyTorch.
     """
     found = gradients({root: symbol("adjoint")}, tuple(map(symbol, names)))
@@ -248,7 +248,7 @@ def program(steps: tuple[str, ...]) -> tuple[Expression, ...]:
 
 
 class _Program(Formulated):
-    """Base of what computes the steps of a program."""
+    """Base of the ops that compute the steps of a program."""
 
     @classmethod
     def rows(cls, attrs: Attrs) -> frozenset[str]:

@@ -2,9 +2,9 @@
 
 Tensors are cut along dim 0 into `num_parts` parts, balanced. Part s of `sizes`, int64[p * p], tells
 how many of its rows go to part 0, 1, ...: the first ones of its share of each tensor go to part 0,
-the next to part 1. What a part gets lies in the order of the parts that it comes from. On p ranks
-nothing moves but sizes and those rows (boxing/rows.py). Memory is bounded: a part holds as many
-rows as its share of the result has, and it is an error if more come.
+the next to part 1. The rows that a part gets lie in the order of the parts that they come from. On
+p ranks nothing moves but sizes and those rows (boxing/rows.py). Memory is bounded: a part holds as
+many rows as its share of the result has, and it is an error if more come.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class ExchangeRows(Op):
 
     lead: number of leading dims of a tensor that list rows; the others are of one row.  rows: dim 0
     of the results; 0: p times that of the tensors, room for all of them in each part.  is_padded:
-    results are 0 where no row came; else what is there may be anything.
+    results are 0 where no row came; else they may be anything there.
     """
 
     name = "exchange_rows"
@@ -93,8 +93,8 @@ exchange_rows = declare(ExchangeRows)
 
 
 class PackRows(Op):
-    """Copies of sizes and of the rows that they count. Peers read (boxing/rows.py) what one op has
-    made for them, and nobody else reads that: this op makes such.
+    """Copies of sizes and of the rows that they count. Peers read (boxing/rows.py) memory that one
+    op has made for them alone: this op makes it.
     """
 
     name = "pack_rows"

@@ -207,7 +207,7 @@ def dim_gather(x: Tensor, index: Tensor, *, dim: int) -> Tensor:
 
 
 def _scatter_signatures(x: TensorType, dim: int) -> list[SbpSignature]:
-    """Also: a rank with a part of `dim` writes what falls into it."""
+    """Also: a rank with a part of `dim` writes the elements that fall into it."""
     into_part = SbpSignature((Split(dim), BROADCAST, BROADCAST), (Split(dim),))
     return [*_aligned_signatures(x, dim, 3), into_part]
 
@@ -299,7 +299,7 @@ def dim_assign(x: Tensor, index: Tensor, source: Tensor, *, dim: int) -> Tensor:
 
 
 class DimScatterAdd(Op):
-    """A scatter as dim_scatter, but adding to what is there; equal indices add up."""
+    """A scatter as dim_scatter, but adding to the elements there; equal indices add up."""
 
     name = "dim_scatter_add"
     precision = "follow"

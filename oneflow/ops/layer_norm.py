@@ -22,7 +22,7 @@ _MEAN, _INV_STD, _INV_RMS = symbols("mean inv_std inv_rms")
 
 
 class _Norm(Formulated):
-    """The common part of what goes over the dims from begin_axis on."""
+    """The common part of norms over the dims from begin_axis on."""
 
     @staticmethod
     def row_dims(x: TensorType, *_: TensorType, begin_axis: int, **attrs: Attr) -> int:

@@ -422,7 +422,7 @@ class Eig(Op):
 
     @staticmethod
     def grad(d_w: Tensor | None, d_v: Tensor | None, x: Tensor, w: Tensor, v: Tensor) -> Gradients:
-        """The length of each eigenvector stays 1: what would change it is taken off."""
+        """The length of each eigenvector stays 1: the part of d_v that changes it is taken off."""
 
         def d_x() -> Tensor:
             size = x.meta.shape[-1]
@@ -471,7 +471,7 @@ eigvals = declare(Eigvals)
 class Svd(Op):
     """(u, s, vh) of each matrix u @ diag(s) @ vh, the singular values descending.
 
-    is_full: u and vh are square; what completes them has no gradient.
+    is_full: u and vh are square; the vectors that complete them have no gradient.
     """
 
     name = "svd"

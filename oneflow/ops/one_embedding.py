@@ -2,15 +2,16 @@
 their gradients kept, and updated.
 
 The rows themselves are no tensor: every process that runs a kernel opens the table that `table`
-describes (kernels/open_tables.py). What ops hand on instead is the shadow, float32[BUCKETS]. A row
-belongs to the bucket that its table and id hash to, and a rank holds the rows of those buckets that
-its part of the shadow has, so that the layout of a table is the layout of its shadow. Who updates
-rows overwrites the shadow, and who looks up reads it: that orders both, in a step and over steps.
+describes (kernels/open_tables.py). Ops hand on the shadow instead, float32[BUCKETS]. A row belongs
+to the bucket that its table and id hash to, and a rank holds the rows of those buckets that its
+part of the shadow has, so that the layout of a table is the layout of its shadow. An op that
+updates rows overwrites the shadow, and one that looks up reads it: that orders both, in a step and
+over steps.
 
 The gradient of a shadow is, per bucket, the norm of the gradients of the bucket's rows, which stay
-in the open table until an update takes them. What is linear in gradients (a mean over
-micro-batches, a clipped norm, the inverse of a scale) may be done to the norms: the update does it
-to the rows.
+in the open table until an update takes them. A function that is linear in gradients (a mean over
+micro-batches, a clipped norm, the inverse of a scale) may be applied to the norms: the update
+applies it to the rows.
 """
 
 from __future__ import annotations
@@ -513,8 +514,8 @@ one_embedding_keep = declare(OneEmbeddingKeep)
 
 
 class OneEmbeddingPrefetch(_OfOwnRows):
-    """Begins to read the rows of ids that the next step looks up, beside what this step computes;
-    returns the shadow. What a step changes the look-up of the next one reads again.
+    """Begin to read the rows of ids that the next step looks up, while this step computes; return
+    the shadow. Rows that a step changes are read again by the look-up of the next one.
 
     table_ids, num_tables, padding_idx: as of one_embedding_fused_lookup.  came: given for ids that
     came to each part, as to one_embedding_lookup.  makes_rows: as of one_embedding_fused_lookup.

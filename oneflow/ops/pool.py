@@ -487,8 +487,8 @@ resize = declare(Resize)
 
 
 class ResizeGrad(_AlongDim):
-    """d_x, with `size` places along `dim`: each d is added to what `resize` reads, by its
-    weights."""
+    """d_x, with `size` places along `dim`: each d is added to the places that `resize` reads, by
+    its weights."""
 
     name = "resize_grad"
 

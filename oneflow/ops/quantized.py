@@ -77,7 +77,7 @@ dequantize = declare(Dequantize)
 
 
 class QuantizedLinear(Op):
-    """out = x @ w^T + bias, where w is what `dequantize` makes of weight, scales and zeros.
+    """out = x @ w^T + bias, where w is the result of `dequantize` on weight, scales and zeros.
 
     x: (..., in). weight: (out, in * bits / 8), uint8. scales: (out, groups), of the dtype of x or
     float32. Behind them zeros, (out, groups), uint8, and bias, (out,), each if there is one. out:

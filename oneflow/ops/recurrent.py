@@ -1,9 +1,9 @@
 """Recurrent layers over whole sequences: an op for a layer in one direction, one for its gradient.
 
 The input's share in the gates is the same product for all steps, so it is an input here: `x` holds
-x W_ih^T + bias for every step, and its gradient is one product, too. What a step does to its rows
-are ops with a formula (`lstm_step`, ...), which the kernels of `recurrent` run between two matrix
-products. A graph of a layer has one node whatever the length of the sequence.
+x W_ih^T + bias for every step, and its gradient is one product, too. The work of a step on its rows
+is in ops with a formula (`lstm_step`, ...), which the kernels of `recurrent` run between two matrix
+products. A graph of a layer has one node for any length of the sequence.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Recurrent(Op):
     x: (length, n, gates * hidden), the input's share in the gates.  h: (n, size), the first state.
     weight: (gates * hidden, size).  LSTM: then c (n, hidden) and, if outputs are projected, the
     projection (size, hidden); the rest is the last c, the gates and the cells of every step.  GRU:
-    then, if there is one, the bias of h's share; the rest is the gates of every step.  What is
-    given for every step serves the gradient and has none of its own.
+    then, if there is one, the bias of h's share; the rest is the gates of every step.  Results for
+    every step serve the gradient and have none of their own.
 
     sizes: number of rows of each step if x is packed, (rows, gates * hidden); never rising.
     reverse: from the last step to the first.

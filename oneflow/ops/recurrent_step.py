@@ -53,7 +53,7 @@ _D_OUT, _D_H, _D_C = symbols("d_out d_h d_c")
 class LstmStep(Formulated):
     """Gates and states of one step: (i, f, g, o, c', h').
 
-    xi..xo, hi..ho: what the input and the last h give to each gate.
+    xi..xo, hi..ho: the shares of the input and of the last h in each gate.
     """
 
     name = "lstm_step"
@@ -85,7 +85,8 @@ lstm_step = declare(LstmStep)
 
 
 class LstmStepGrad(Formulated):
-    """Gradients of what enters the gates, and of the cell before the step, in the memory of d_c.
+    """Gradients of the sums that enter the gates, and of the cell before the step, in the memory of
+    d_c.
 
     d_out, d_h: the two parts of the gradient of h'. c, before: the cell after and before the step.
     """
@@ -122,7 +123,8 @@ lstm_step_grad = declare(LstmStepGrad)
 class GruStep(Formulated):
     """Gates and state of one step: (r, z, n, hn + bn, h').
 
-    xr..xn, hr..hn: what the input and the last h give to each gate; br..bn: the bias of the latter.
+    xr..xn, hr..hn: the shares of the input and of the last h in each gate; br..bn: the bias of the
+    latter.
     """
 
     name = "gru_step"
@@ -190,7 +192,7 @@ gru_step_grad = declare(GruStepGrad)
 
 
 class RnnStep(Formulated):
-    """h' = tanh(x + h), or its positive part with `relu`; h: what the last h gives to it."""
+    """h' = tanh(x + h), or its positive part with `relu`; h: the share of the last h in it."""
 
     name = "rnn_step"
 
@@ -208,7 +210,7 @@ rnn_step = declare(RnnStep)
 
 
 class RnnStepGrad(Formulated):
-    """Gradient of what `rnn_step` adds up; d_out, d_h: the two parts of the gradient of `out`."""
+    """Gradient of the sum in `rnn_step`; d_out, d_h: the two parts of the gradient of `out`."""
 
     name = "rnn_step_grad"
 

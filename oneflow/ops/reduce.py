@@ -285,7 +285,8 @@ class Cumprod(Op):
     @staticmethod
     def grad(d: Tensor, x: Tensor, out: Tensor, *, dim: int) -> Gradients:
         """Sums over the products that an element is a factor of, divided by it. The first zero of a
-        row has that sum with itself left out, up to the second zero; what follows it has none."""
+        row has that sum with itself left out, up to the second zero; elements behind it have none.
+        """
         if x.meta.shape[dim] == 1:
             return (d,)  # also of an infinity
         is_zero = compare.scalar_compare(x, value=0, kind="eq")

@@ -254,7 +254,7 @@ def _mirrored(shape: Shape, dims: Dims, box: Box) -> Box:
 
 
 class Roll(Op):
-    """Elements moved by shifts[i] places along dims[i]; what falls off the end comes in at the
+    """Elements moved by shifts[i] places along dims[i]; those that fall off the end come in at the
     front."""
 
     name = "roll"
@@ -277,7 +277,7 @@ class Roll(Op):
 
     @staticmethod
     def parts(x: TensorType, *, shifts: Dims, dims: Dims) -> Parts | None:
-        """Return two parts: what stays in front of the end, and what comes in at the front."""
+        """Return two parts: elements that stay, and those that come in at the front."""
         if not x.numel:
             return None
         by = dict(zip(dims, shifts, strict=True))

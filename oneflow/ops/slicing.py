@@ -96,8 +96,8 @@ def _place(part: Box, whole: Box) -> tuple[Dims, Dims] | None:
 
 
 def _local(attrs: Attrs, shard: Box, other: Box, name: str) -> Attrs:
-    """attrs of one rank. shard: of what is sliced; other: of the slice; name: of the attr that says
-    which part of `other` this shard holds, if not all."""
+    """attrs of one rank. shard: of the sliced tensor; other: of the slice; name: of the attr that
+    says which part of `other` this shard holds, if not all."""
     part = clipped(held_part(attrs["starts"], attrs["stops"], attrs["steps"], shard), other)
     place = _place(part, other)
     local = {**attrs, **local_attrs(attrs["starts"], attrs["steps"], shard, part)}

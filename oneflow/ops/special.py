@@ -139,7 +139,7 @@ _FAR = (2.83297682, 1.00167406, 0.00943887047, -0.0076224613, 0.00573950773, -0.
 
 
 def _erfinv(x: Expression) -> Expression:
-    """Two steps of Halley's method; erfc keeps the digits of what is close to 1."""
+    """Two steps of Halley's method; erfc keeps the digits of an x close to 1."""
     a = absolute(x)
     w = -log((1.0 - a) * (1.0 + a))
     y = where(w < 5.0, _polynomial(w - 2.5, _NEAR), _polynomial(sqrt(w) - 3.0, _FAR)) * a

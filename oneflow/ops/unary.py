@@ -1,4 +1,4 @@
-"""Elementwise ops of one tensor: a table of (name, what it accepts, gradient), then those with
+"""Elementwise ops of one tensor: a table of (name, accepted types, gradient), then those with
 attributes.
 
 The gradients of the hot activations are ops of their own; most others follow from the formula.
@@ -312,7 +312,7 @@ class FullLike(Op):
 
 
 class PiecewiseLinear(Formulated):
-    """x itself. Its gradient depends on x too, with derivative 0: what makes a piecewise linear
+    """x itself. Its gradient depends on x too, with derivative 0. It makes a piecewise linear
     function of ops that do not read its input in their gradients.
     """
 

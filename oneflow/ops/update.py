@@ -5,8 +5,8 @@ step: int64[], 1 for the first update. weight_decay: adds weight_decay * param t
 unless said otherwise. maximize: climbs instead of descending. Every op may run on shards: param,
 grad and states split alike, lr and step whole.
 
-`formula` gives the new values of what is overwritten, in that order; kernels/elementwise.py makes
-the kernels of every device from it.
+`formula` gives the new values of the overwritten tensors, in that order; kernels/elementwise.py
+makes the kernels of every device from it.
 """
 
 from __future__ import annotations
@@ -319,7 +319,7 @@ class RmspropUpdate(Update):
     buf = momentum buf + lr * g / sqrt(ms [- mean^2] + eps);  param -= buf.
 
     mean and buf stay as they are unless centered, or momentum is not 0. eps_in_root=False:
-    g / (sqrt(ms [- mean^2]) + eps), and lr is a factor of buf, not of what it takes in.
+    g / (sqrt(ms [- mean^2]) + eps), and lr is a factor of buf, not of its new term.
     """
 
     name = "rmsprop_update"
@@ -465,8 +465,8 @@ asgd_rates = declare(AsgdRates)
 
 
 class RpropUpdate(Update):
-    """Steps of a size per element, whatever the size of the gradient (Riedmiller and Braun, ICNN
-    1993).
+    """Steps of a size per element, independent of the size of the gradient (Riedmiller and Braun,
+    ICNN 1993).
 
     size *= etaplus where g has the sign of prev, etaminus where it has the other one; it stays in
     [size_min, size_max].  param -= sign(g) * size, but where the sign changed: there g counts as 0.
@@ -555,9 +555,7 @@ ftrl_update = declare(FtrlUpdate)
 
 
 class SquareSum(Op):
-    """out = sum of x^2 over all elements, at least float32: what gradient clipping by norm needs.
-    out: [].
-    """
+    """out [] = sum of x^2 over all elements, at least float32, for gradient clipping by norm."""
 
     name = "square_sum"
     precision = "keep"

@@ -1,4 +1,4 @@
-"""Layers, parameters, graphs: what the public table (oneflow/api) puts there."""
+"""Layers, parameters, graphs: the names that the public table (oneflow/api) puts there."""
 
 from oneflow.api import NN_MODULES
 from oneflow.surfaces import open_module

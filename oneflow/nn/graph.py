@@ -1,4 +1,4 @@
-"""`nn.graph`: nn.Graph and what it hands out for its modules."""
+"""`nn.graph`: nn.Graph and the objects that it hands out for its modules."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ class Module:
     def register_forward_pre_hook(
         self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
     ) -> RemovableHandle:
-        """Calls `hook(module, args)` before `forward`; what it returns replaces the arguments.
+        """Call `hook(module, args)` before `forward`; its result replaces the arguments.
 
         prepend: before the hooks that are there.  with_kwargs: `hook(module, args, kwargs)`, which
         returns None or both.
@@ -128,7 +128,7 @@ class Module:
         with_kwargs: bool = False,
         always_call: bool = False,
     ) -> RemovableHandle:
-        """Calls `hook(module, args, output)` after `forward`; what it returns replaces output.
+        """Call `hook(module, args, output)` after `forward`; its result replaces output.
 
         prepend: before the hooks that are there.  with_kwargs: `hook(module, args, kwargs,
         output)`.  always_call: with the output None where `forward` raises, too.
@@ -612,7 +612,7 @@ class Module:
         )
 
     def set_extra_state(self, state: object) -> None:
-        """Takes what `get_extra_state` gave."""
+        """Take the state that `get_extra_state` gave."""
         raise RuntimeError(
             f"{type(self).__name__} calls set_extra_state of Module; a subclass defines both it "
             "and get_extra_state, or none"
@@ -658,7 +658,7 @@ class Module:
         return type(self).__name__
 
     def extra_repr(self) -> str:
-        """Return what `repr` shows besides the parts."""
+        """Return the text that `repr` shows besides the parts."""
         return ""
 
     def __repr__(self) -> str:

@@ -147,7 +147,7 @@ def load_own(
 
 
 def _fitting(key: str, own: Tensor, value: Tensor | Array) -> tuple[Tensor | Array, str]:
-    """The value in the shape of `own`, and what is wrong with it, "" if nothing is."""
+    """The value in the shape of `own`, and its fault, "" if there is none."""
     shape = tuple(value.shape if isinstance(value, Tensor) else np.shape(value))
     if own.shape == () and shape == (1,):
         value, shape = value.reshape(()), ()

@@ -101,7 +101,7 @@ class DistributedDataParallel(Module):
         return own | self._replicas.layout
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take these attributes. Nothing is sent: each rank has what it loaded."""
+        """Take these attributes. Nothing is sent: each rank keeps the values that it loaded."""
         state = dict(state)
         ranks, nbytes = state.pop("ranks"), state.pop("bucket_nbytes")
         vars(self).update(state)

@@ -27,8 +27,8 @@ class ParameterClass(type):
 class Parameter(Tensor, metaclass=ParameterClass):
     """`Parameter(data, requires_grad=True)`: over the memory of `data`, without its history.
 
-    data: a tensor, or what `tensor()` takes. Assigned to a module's attribute it becomes one of its
-    parameters.
+    data: a tensor, or data that `tensor()` takes. Assigned to a module's attribute it becomes one
+    of its parameters.
     """
 
     keeps_attributes = False
@@ -51,8 +51,8 @@ class RowTable(Parameter):
     which optimizers update rows.
 
     table: the description of the tables.  forget: called when the gradient is taken away, as that
-    of rows then is, too.  As a global tensor a shadow is split over the ranks, whatever layout its
-    module is given: so rows are.
+    of rows then is, too.  As a global tensor a shadow is split over the ranks, for any layout of
+    its module: so rows are.
     """
 
     table: str

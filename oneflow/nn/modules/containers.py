@@ -103,7 +103,7 @@ class Sequential(_ModuleSequence):
 
 
 class ModuleList(_ModuleSequence):
-    """A list of modules; what is done with them is up to the owner's `forward`."""
+    """A list of modules; their use is up to the owner's `forward`."""
 
     def __init__(self, modules: Iterable[Module] | None = None) -> None:
         super().__init__()

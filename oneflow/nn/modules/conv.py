@@ -23,7 +23,7 @@ class _Conv(Module):
 
     weight: (out_channels, in_channels / groups, window...).  padding: of both ends of each spatial
     dim, or "valid" (none) or "same" (the output is as large as the input; stride 1 only).
-    padding_mode: what stands there.
+    padding_mode: the values there.
     """
 
     dims: ClassVar[int]

@@ -30,7 +30,7 @@ NUM_GATES = {"RNN_TANH": 1, "RNN_RELU": 1, "LSTM": 4, "GRU": 3}
 def _rnn_step(kind: str, x: Tensor, h: Tensor, state: State) -> State:
     """Run one step of a cell.
 
-    x: what the input gives to the gates. h: what the last state gives to them.
+    x: the share of the input in the gates. h: the share of the last state.
     """
     total = x + h
     return (F.relu(total) if kind == "RNN_RELU" else total.tanh(),)

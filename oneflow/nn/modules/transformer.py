@@ -131,7 +131,7 @@ class TransformerEncoderLayer(_Layer):
 
 
 class TransformerDecoderLayer(_Layer):
-    """Attention to itself, attention to what an encoder gave, then two dense layers.
+    """Attention to itself, attention to the output of an encoder, then two dense layers.
 
     Its options are those of TransformerEncoderLayer.
     """

@@ -48,7 +48,7 @@ def unpack(parts: dict[str, Array], columns: int, zero_offset: int) -> Unpacked:
     Args:
         parts: Its arrays by the last part of their names, see ENDINGS; scales as float32.
         columns: Inputs of the layer.
-        zero_offset: What GPTQ has taken from the zero points.
+        zero_offset: The number that GPTQ has taken from the zero points.
 
     Raises:
         CheckpointError: If they are of no known layout.

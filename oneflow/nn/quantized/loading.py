@@ -34,7 +34,7 @@ def load_quantized_(model: Module, path: str | PathLike[str], *, strict: bool = 
 
     The dense layers that the files have packed integers for are replaced by
     `nn.quantized.Linear`, bit by bit the same numbers; everything else is loaded as by
-    `load_state_dict`. Activations stay floats whatever the files say of them.
+    `load_state_dict`. Activations stay floats even if the files say otherwise.
 
     Args:
         model: Its `nn.Linear` layers are replaced where they are.
@@ -42,7 +42,7 @@ def load_quantized_(model: Module, path: str | PathLike[str], *, strict: bool = 
         strict: Refuse files that lack tensors of the model, or have others.
 
     Returns:
-        What `load_state_dict` returns: the names that are missing and those that are unexpected.
+        The result of `load_state_dict`: the names that are missing and those that are unexpected.
 
     Raises:
         CheckpointError: If the layout is another one, damaged, or does not fit the layer.
@@ -88,7 +88,7 @@ def _own_state(model: Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def _config_of(folder: Path) -> dict[str, Any]:
-    """Read what a folder says of its quantization. Raises CheckpointError for a layout that is
+    """Read a folder's description of its quantization. Raises CheckpointError for a layout that is
     not read."""
     path = folder / "config.json"
     if not path.is_file():

@@ -139,9 +139,7 @@ def _norm_parts(
 ) -> tuple[
     Callable[[Tensor], Tensor], Callable[[Tensor, Tensor], Tensor], Callable[[Tensor], Tensor]
 ]:
-    """Return how to measure one gradient, how two measures meet, and the norm of what
-    they meet in.
-    """
+    """Return functions: measure one gradient, combine two measures, turn the total into a norm."""
     if p == 2.0:
         return square_sum, binary.add, sqrt
     if math.isinf(p):

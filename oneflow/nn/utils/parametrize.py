@@ -1,7 +1,7 @@
 """Parametrizations: a parameter or buffer that modules compute from others at each use.
 
-The module's class is exchanged for one of its own in which the name is a property; what it is
-computed from is `module.parametrizations.<name>.original`, or `original0`, `original1` ...
+The module's class is exchanged for one of its own in which the name is a property; its source is
+`module.parametrizations.<name>.original`, or `original0`, `original1` ...
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def cached() -> Iterator[None]:
 
 
 class ParametrizationList(ModuleList):
-    """The steps from what is stored, `original` or `original0` ..., to the tensor that is used."""
+    """The steps from the stored tensors, `original` or `original0` ..., to the one that is used."""
 
     def __init__(
         self, modules: Sequence[Module], original: Tensor | Parameter, unsafe: bool = False
@@ -75,7 +75,7 @@ class ParametrizationList(ModuleList):
         return [f"original{i}" for i in range(self.ntensors)]
 
     def right_inverse(self, value: Tensor) -> None:
-        """Stores what gives `value`, through the `right_inverse` of every step."""
+        """Store the tensors that give `value`, found by the `right_inverse` of every step."""
         stored: Any = value
         with no_grad():
             for module in reversed(list(self)):
@@ -120,7 +120,7 @@ def _property(name: str) -> property:
 def register_parametrization(
     module: M, tensor_name: str, parametrization: Module, *, unsafe: bool = False
 ) -> M:
-    """Lets `module.tensor_name` be what `parametrization` makes of what is stored.
+    """Let `module.tensor_name` be the result of `parametrization` on the stored tensor.
 
     A further one takes the result of those that are there. unsafe: shape and dtype may change, and
     are not compared. Raises ValueError for a name that is no parameter or buffer, or a result of
@@ -186,9 +186,9 @@ def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
 
 
 def remove_parametrizations(module: M, tensor_name: str, leave_parametrized: bool = True) -> M:
-    """Makes `tensor_name` a parameter or buffer again.
+    """Make `tensor_name` a parameter or buffer again.
 
-    leave_parametrized: with its present value, else with what was stored. Raises ValueError.
+    leave_parametrized: with its present value, else with the stored one. Raises ValueError.
     """
     if not is_parametrized(module, tensor_name):
         raise ValueError(f"Module {module} does not have a parametrization on {tensor_name}")

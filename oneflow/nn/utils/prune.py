@@ -48,7 +48,7 @@ Amount = int | float
 
 
 class BasePruningMethod(ABC):
-    """A way to choose what is pruned: subclasses define `compute_mask` and PRUNING_TYPE.
+    """A way to choose the elements to prune: subclasses define `compute_mask` and PRUNING_TYPE.
 
     PRUNING_TYPE: "unstructured" (single elements of those that are left), "structured" (whole
     slices along `dim` of those that are left) or "global" (of all elements).
@@ -80,7 +80,7 @@ class BasePruningMethod(ABC):
         default_mask: Tensor | None = None,
         importance_scores: Tensor | None = None,
     ) -> Tensor:
-        """`t` with what this method chooses at zero."""
+        """`t` with the elements that this method chooses at zero."""
         scores = t if importance_scores is None else importance_scores
         mask = ones_like(t) if default_mask is None else default_mask
         pruned: Tensor = t * self.compute_mask(scores, mask)
@@ -111,7 +111,7 @@ class BasePruningMethod(ABC):
         importance_scores: Tensor | None = None,
         **kwargs: object,
     ) -> BasePruningMethod:
-        """Prune a parameter, on top of what is pruned already; returns the hook that does it."""
+        """Prune a parameter, on top of earlier prunings; return the hook that does it."""
         return _attach(module, name, cls(*args, **kwargs), importance_scores)
 
 
@@ -154,7 +154,7 @@ def _attach(
 
 
 class PruningContainer(BasePruningMethod):
-    """Several prunings of one parameter, each of what the ones before it have left."""
+    """Several prunings of one parameter, each of the elements that the ones before it have left."""
 
     PRUNING_TYPE = "global"
 

@@ -1,7 +1,7 @@
 """Sequences of different lengths: padded to one tensor, or packed without padding.
 
 A packed sequence holds the first elements of all sequences, then the second ones, and so on, the
-longest sequence first; recurrent layers take it and compute nothing for what a sequence lacks.
+longest sequence first; recurrent layers take it and compute nothing beyond the end of a sequence.
 """
 
 from __future__ import annotations

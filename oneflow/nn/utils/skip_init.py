@@ -17,7 +17,7 @@ M = TypeVar("M", bound=Module)
 
 
 def skip_init(module_cls: type[M], *args: object, **kwargs: object) -> M:
-    """A module whose parameters hold whatever their memory held; arguments: of its constructor.
+    """A module with uninitialized parameters; arguments: of its constructor.
 
     Raises RuntimeError for a class whose constructor takes no `device`.
     """
@@ -31,7 +31,7 @@ def skip_init(module_cls: type[M], *args: object, **kwargs: object) -> M:
 
 @contextmanager
 def _without_first_values() -> Iterator[None]:
-    """Let the functions of `nn.init` return what they are given."""
+    """Let the functions of `nn.init` return their argument as it is."""
 
     def as_it_is(tensor: Tensor, *_: object, **__: object) -> Tensor:
         return tensor

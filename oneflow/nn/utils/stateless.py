@@ -25,8 +25,9 @@ def functional_call(
     """The result of `module(*args, **kwargs)` with tensors in the places of its own, by name.
 
     args: a tuple, or one argument.  tie_weights: parameters that the module has under several names
-    are exchanged under all of them.  strict: every name must be given. The module is afterwards
-    what it was. Raises CallError for what is no module, OneFlowError for names that do not fit.
+    are exchanged under all of them.  strict: every name must be given. The module is afterwards as
+    before. Raises CallError for an object that is no module, OneFlowError for names that do not
+    fit.
     """
     if not isinstance(module, Module):
         raise CallError(
@@ -79,7 +80,7 @@ def _add_shared(
     new: dict[str, Tensor],
     places: dict[str, tuple[dict[str, Any], str]],
 ) -> None:
-    """Put a new tensor under the other names of what it stands for, too."""
+    """Put a new tensor under the other names of the tensor that it stands for, too."""
     stands_for: dict[int, Tensor] = {}
     for name, (table, key) in places.items():
         if stands_for.setdefault(id(table[key]), new[name]) is not new[name]:

@@ -16,6 +16,7 @@ import pytest
 
 from oneflow.core.graph_text import parse_graph
 from oneflow.core.job_config import Cluster, JobConfig
+from oneflow.scheduler.cluster.page.memory import memory_of
 from oneflow.scheduler.cluster.page.plan import picture
 from oneflow.scheduler.compiler.pipeline import compile_graph
 from tests.processes.browser import Browser
@@ -244,7 +245,8 @@ def violations(browser: Browser, axe: str) -> list[str]:
 
 def test_a_plan_is_drawn(scheduler: SchedulerProcess, browser: Browser, axe: str) -> None:
     text = two_layers("cpu[0, 1]", "cpu[0, 1]", width=16)
-    found = picture(compile_graph(parse_graph(text), JobConfig("job"), Cluster(2)))
+    plan = compile_graph(parse_graph(text), JobConfig("job"), Cluster(2))
+    found = picture(plan) | {"memory": memory_of(plan)}
     browser.screen(1280, 900, "dark")
     log_in(browser, scheduler)
     drawn = f"""(async () => {{
@@ -263,6 +265,19 @@ def test_a_plan_is_drawn(scheduler: SchedulerProcess, browser: Browser, axe: str
     corners = """[...document.querySelectorAll('#drawing rect')].map(
         box => box.getAttribute('x') + ',' + box.getAttribute('y'))"""
     assert len(set(browser.run(corners))) == len(found["boxes"])  # none lies on another
+    reading = "document.getElementById('memory-reading').textContent"
+    browser.run("document.getElementById('memory').focus()")
+    browser.press("ArrowRight")
+    first, last = (found["memory"][0]["points"][at] for at in (0, -1))
+    assert browser.run(reading).startswith(f"op 0, {first[2]}: ")
+    browser.press("ArrowLeft")
+    assert browser.run(reading).startswith("op 0")
+    browser.run("document.getElementById('memory').dispatchEvent(new Event('pointerleave'))")
+    browser.press("ArrowLeft")
+    assert browser.run(reading).startswith(f"op {last[0]}, {last[2]}: ")
+    note = browser.run("document.getElementById('memory-note').textContent")
+    peak = found["memory"][0]["peak"]
+    assert note.startswith(f"Most at op {peak[0]}, {peak[2]}: ")
     assert violations(browser, axe) == []
     assert browser.problems() == []
 

@@ -20,10 +20,14 @@ export function number(value, digits = 5) {
   return String(Number(value.toPrecision(digits)));
 }
 
-export function size(nbytes) {
-  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+// The largest unit of which there is one: its bytes and its name.
+export function unit(nbytes) {
   const power = Math.min(Math.max(Math.floor(Math.log2(nbytes || 1) / 10), 0), 4);
-  return number(nbytes / 1024 ** power, 3) + " " + units[power];
+  return [1024 ** power, ["B", "KiB", "MiB", "GiB", "TiB"][power]];
+}
+
+export function size(nbytes, [factor, name] = unit(nbytes)) {
+  return number(nbytes / factor, 3) + " " + name;
 }
 
 export const percent = share => (100 * share).toFixed(share < .1 ? 1 : 0) + " %";

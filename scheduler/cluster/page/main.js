@@ -7,6 +7,7 @@ import {followCurve, setUpCurves} from "./curves.js";
 import {showFailure, showFiles, showJob} from "./job.js";
 import {filter, reveal, setTitle, setUpJobs, showJobs} from "./jobs.js";
 import {followLogs, setUpLogs} from "./logs.js";
+import {setUpMemory} from "./memory.js";
 import {showNodes} from "./nodes.js";
 import {showPlan} from "./plan.js";
 import {setText} from "./rows.js";
@@ -75,6 +76,7 @@ setUpJobs(choose, () => {
 });
 setUpLogs(refresh);
 setUpCurves();
+setUpMemory();
 setUpActions(refresh);
 for (const id of ["files", "plan"]) $(id).addEventListener("toggle", refresh);
 $("login").addEventListener("submit", event => {

@@ -2,6 +2,7 @@
 
 import {ask, jobPath} from "./api.js";
 import {$, size} from "./format.js";
+import {showMemory} from "./memory.js";
 import {svg} from "./plot.js";
 import {setText, table} from "./rows.js";
 
@@ -17,6 +18,7 @@ export async function showPlan(job) {
   $("drawing").hidden = $("plan-edges").hidden = Boolean(found.why);
   setText($("plan-note"), found.why || told(found));
   if (!found.why) draw(found);
+  showMemory(found.memory || []);
 }
 
 function told({boxes, edges, edges_left_out, world_size}) {

@@ -52,11 +52,13 @@ class Pictures:
 
 def _read(path: Path) -> dict[str, Any]:
     from oneflow.core.plan import Plan
+    from oneflow.scheduler.cluster.page.memory import memory_of
 
     nbytes = path.stat().st_size
     if nbytes > MAX_PLAN_NBYTES:
         return {"why": f"The plan has {nbytes} bytes; at most {MAX_PLAN_NBYTES} are drawn."}
-    return picture(Plan.from_bytes(path.read_bytes()))
+    plan = Plan.from_bytes(path.read_bytes())
+    return picture(plan) | {"memory": memory_of(plan)}
 
 
 def picture(plan: Plan) -> dict[str, Any]:

@@ -48,6 +48,31 @@ def on_job(verb: Verb) -> Verb:
     return on_cluster(ID(run))
 
 
+def jobs_called(cluster: Cluster, words: str) -> list[Job]:
+    """The job of this id, else all members of the array of this id, else the newest job of this
+    name. Raises GoneError.
+    """
+    from oneflow.cluster.connection import GoneError
+
+    found = cluster.job(words)
+    try:
+        found.status()
+        return [found]
+    except GoneError:
+        members = cluster.array(words) if words and "," not in words else []
+    return members or [job_called(cluster, words)]
+
+
+def on_jobs(verb: Verb) -> Verb:
+    """Adds --address and ID; the verb's first argument is the jobs that are meant by it."""
+
+    @wraps(verb)
+    def run(cluster: Cluster, *, job_id: str, **options: object) -> Any:
+        return verb(jobs_called(cluster, job_id), **options)
+
+    return on_cluster(ID(run))
+
+
 def job_called(cluster: Cluster, words: str) -> Job:
     """The job of this id, else the newest of this name; if several bear it, says which it is.
     Raises GoneError.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from string import Template
 
 from oneflow.cli.output import say
@@ -75,6 +75,26 @@ def follow_to_end(job: Job) -> int:
             for block in job.log_blocks(follow=True):
                 console.show(block)
         return end_of(job.wait())
+
+
+LogChoice = tuple[tuple[int, ...], int, str, float, int | None]
+
+
+def show_logs(job: Job, prefix: str, follow: bool, choice: LogChoice) -> int:
+    """Write what the ranks of a job wrote; with `follow` until it ends. Returns its exit code then.
+
+    choice: ranks, attempt, stream, since and tail of `Job.log_blocks`.
+    """
+    with ExitStack() as stack:
+        record, console = job.status(), Console(prefix, job.id)
+        if not record.attempt and not follow:
+            say(f"job {job.id} is {record.state}, and wrote nothing yet: {record.pending}")
+        if follow:
+            stack.enter_context(goes_on(job.id))
+            stack.enter_context(WhyPending(job, looks=True)).take(record)
+        for block in job.log_blocks(follow, *choice):
+            console.show(block)
+        return end_of(job.wait()) if follow else 0
 
 
 def _follow_graph(job: Job) -> int:

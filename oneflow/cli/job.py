@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from oneflow.cli.asking import ADDRESS, job_called, on_cluster, on_job
+from oneflow.cli.asking import ADDRESS, jobs_called, on_cluster, on_job, on_jobs
 from oneflow.cli.group import choose_group
 from oneflow.cli.output import output_option, show_json
 from oneflow.cli.types import DURATION, MOMENT, PAIR, RANKS
@@ -73,6 +75,16 @@ class _Submit(click.Command):
 )
 @click.option("--hold", is_flag=True, default=None, help="It waits until `job release`.")
 @click.option(
+    "--array",
+    metavar="0-9[%N]",
+    help="Once for each number, which stands for {index} in words and --env; %N: N at once.",
+)
+@click.option(
+    "--array-file",
+    type=click.Path(),
+    help="A .csv or .jsonl file: of the row of that number, {name} is filled in.",
+)
+@click.option(
     "--auto-parallel",
     is_flag=True,
     default=None,
@@ -112,8 +124,8 @@ def list_jobs(
 ) -> None:
     """Jobs, the newest first.
 
-    Filters are applied by the scheduler, before it counts: state, reason, name, owner, kind and
-    device_type; several values of one, with commas between, mean any of them.
+    Filters are applied by the scheduler, before it counts: state, reason, name, owner, kind,
+    device_type and array; several values of one, with commas between, mean any of them.
     """
     from oneflow.cli.records import job_table, record_as_dict
 
@@ -145,7 +157,7 @@ def get(found: Job, how: str) -> None:
 
 
 @job.command("logs")
-@on_job
+@on_jobs
 @click.option("-f", "--follow", is_flag=True, help="Until the job ends; with its exit code.")
 @click.option("--rank", "ranks", type=RANKS, default=(), help="0, or 0,3, or 0-3.")
 @click.option("--attempt", type=click.IntRange(0), default=0, help="Else the last.")
@@ -160,7 +172,7 @@ def get(found: Job, how: str) -> None:
     help="Before each line; also ${attempt}, ${stream}, ${job}.",
 )
 def logs(
-    found: Job,
+    found: list[Job],
     follow: bool,
     ranks: tuple[int, ...],
     attempt: int,
@@ -170,23 +182,14 @@ def logs(
     no_prefix: bool,
     prefix: str,
 ) -> None:
-    """Show what the ranks of a job wrote."""
-    from oneflow.cli.follow import Console, end_of, goes_on
-    from oneflow.cli.output import say
-    from oneflow.cli.pending import WhyPending
+    """Show what the ranks of a job wrote; of an array, of one member after another."""
+    from oneflow.cli.follow import show_logs
 
-    with ExitStack() as stack:
-        record = found.status()
-        console = Console("" if no_prefix else prefix, found.id)
-        if not record.attempt and not follow:
-            say(f"job {found.id} is {record.state}, and wrote nothing yet: {record.pending}")
-        if follow:
-            stack.enter_context(goes_on(found.id))
-            stack.enter_context(WhyPending(found, looks=True)).take(record)
-        for block in found.log_blocks(follow, ranks, attempt, stream or "", since, tail):
-            console.show(block)
-        code = end_of(found.wait()) if follow else 0
-    raise SystemExit(code)
+    template = "" if no_prefix else prefix
+    if len(found) > 1 and template:
+        template = "${job} " + template
+    what = (ranks, attempt, stream or "", since, tail)
+    raise SystemExit(max(show_logs(job, template, follow, what) for job in found))
 
 
 @job.command("metrics")
@@ -228,20 +231,27 @@ def outputs(found: Job, folder: Path | None, how: str, names: tuple[str, ...]) -
 
 
 @job.command("wait")
-@on_job
+@on_jobs
 @click.option("--timeout", type=DURATION, help="Gives up with exit code 75 after this time.")
 @output_option
-def wait(found: Job, timeout: float | None, how: str) -> None:
-    """Returns when the job has ended, with its exit code. -o json: and shows its record."""
+def wait(found: list[Job], timeout: float | None, how: str) -> None:
+    """Returns when the job has ended, with its exit code. -o json: and shows its record.
+
+    Of an array: when all have, with the largest exit code; a record a line.
+    """
     from oneflow.cli.follow import end_of, goes_on
     from oneflow.cli.pending import WhyPending
     from oneflow.cli.records import record_as_dict
 
-    with goes_on(found.id), WhyPending(found) as why:
-        record = found.wait(timeout, why.take)
-    if how == "json":
-        show_json(record_as_dict(record))
-    raise SystemExit(end_of(record))
+    code, deadline = 0, None if timeout is None else time.monotonic() + timeout
+    for job in found:
+        left = None if deadline is None else max(deadline - time.monotonic(), 0.0)
+        with goes_on(job.id), WhyPending(job) as why:
+            record = job.wait(left, why.take)
+        if how == "json":
+            show_json(record_as_dict(record))
+        code = max(code, end_of(record))
+    raise SystemExit(code)
 
 
 @job.command("cancel")
@@ -307,9 +317,25 @@ def _each(cluster: Cluster, how: str, job_ids: tuple[str, ...], verb: str) -> No
     from oneflow.core.errors import ClusterUnreachableError, OneFlowError
 
     code, shown = 0, []
-    for job_id in job_ids:
+
+    def asked(words: str) -> Iterator[Job]:
         try:
-            found = job_called(cluster, job_id)
+            yield from jobs_called(cluster, words)
+        except ClusterUnreachableError:
+            raise
+        except OneFlowError as error:
+            refused(error)
+
+    def refused(error: OneFlowError) -> None:
+        nonlocal code
+        if how == "json":
+            click.echo(error_line(error), err=True)
+        else:
+            say(str(error))
+        code = code or error.exit_code
+
+    for found in (job for words in job_ids for job in asked(words)):
+        try:
             has_succeeded = verb == "restart" and found.status().exit_code == 0
             record = getattr(found, verb)()
             if has_succeeded:
@@ -320,11 +346,7 @@ def _each(cluster: Cluster, how: str, job_ids: tuple[str, ...], verb: str) -> No
         except ClusterUnreachableError:
             raise
         except OneFlowError as error:
-            if how == "json":
-                click.echo(error_line(error), err=True)
-            else:
-                say(str(error))
-            code = code or error.exit_code
+            refused(error)
     if how == "json":
         show_json({"jobs": shown})
     raise SystemExit(code)

@@ -17,6 +17,7 @@ from oneflow.cluster.job import Job
 from oneflow.cluster.submitting import OPTIONS, new_job_id, own_folders, read_job_file
 from oneflow.core.errors import ConfigError, JobSpecError
 
+BESIDES = ("job_id", "working_dir", "array", "array_file")
 AGAIN_S = 5.0
 AGAIN_FOR_S = 600.0
 LARGE_NBYTES = 16 << 20  # of a folder: what is sent of it is said
@@ -38,12 +39,32 @@ def run_submit(
     asked = merged(what, is_program, flags)
     check_program(asked.get("argv", []))
     with connect(flags["address"]) as cluster:
+        if asked.get("array") is not None or asked.get("array_file"):
+            return _run_array(cluster, asked, waits)
         job = _submitted(cluster, asked) if waits else _submit(cluster, asked)
         click.echo(job.id)
         if not waits:
             _warn_of_too_few(cluster, job)
             return 0
         return _wait(job)
+
+
+def _run_array(cluster: Cluster, asked: dict[str, Any], waits: bool) -> int:
+    """Print the array's id. The exit code is 0, or with `waits` the largest of its members."""
+    if "graph" in asked:
+        raise JobSpecError("array: for programs only; a job file would do the same many times")
+    asked = {**asked, "job_id": asked.get("job_id") or new_job_id()}
+    jobs = cluster.submit_array(
+        asked["argv"],
+        asked.get("array") or "",
+        array_file=asked.get("array_file"),
+        **_script_options(asked),
+    )
+    click.echo(asked["job_id"])
+    if not waits:
+        _warn_of_too_few(cluster, jobs[0])
+        return 0
+    return max(_wait(job) for job in jobs)
 
 
 def _submitted(cluster: Cluster, asked: dict[str, Any]) -> Job:
@@ -91,7 +112,7 @@ def _wait(job: Job) -> int:
 def merged(what: tuple[str, ...], is_program: bool, flags: Mapping[str, Any]) -> dict[str, Any]:
     """Merge flags over the file. Raises ConfigError, JobSpecError."""
     asked = read_job_file(flags["job_toml"]) if flags.get("job_toml") else {}
-    for name in (*OPTIONS, "job_id", "working_dir"):
+    for name in (*OPTIONS, *BESIDES):
         given = flags.get(name)
         if name == "env":
             asked["env"] = {**asked.get("env", {}), **dict(given or ())}
@@ -191,19 +212,24 @@ def _warn_of_missing(argv: list[str]) -> None:
 
 
 def _submit(cluster: Cluster, asked: dict[str, Any]) -> Job:
-    options = {name: asked[name] for name in OPTIONS if name in asked}
-    job_id = asked.get("job_id")
     if "graph" in asked:
         if asked.get("working_dir"):
             raise ConfigError("--working-dir: a graph job has no code, so it needs no folder")
-        return cluster.submit(asked["graph"], job_id=job_id, **options)
-    argv = asked["argv"]
+        options = {name: asked[name] for name in OPTIONS if name in asked}
+        return cluster.submit(asked["graph"], job_id=asked.get("job_id"), **options)
+    return cluster.submit_script(asked["argv"], **_script_options(asked))
+
+
+def _script_options(asked: dict[str, Any]) -> dict[str, Any]:
+    """All that is submitted of a program besides its words; says which folder is sent along."""
     if asked.get("working_dir"):
         _say_if_large(Path(asked["working_dir"]))
     if asked.get("working_dir") is None:
-        asked["working_dir"] = _folder_of(argv) or ""  # said once, however often it is tried
+        asked["working_dir"] = _folder_of(asked["argv"]) or ""  # said once
         asked["hidden_files"] = False  # nobody has named this folder, nor what is hidden in it
-    folder, hidden = asked["working_dir"], asked.get("hidden_files", True)
-    return cluster.submit_script(
-        argv, working_dir=folder, hidden_files=hidden, job_id=job_id, **options
-    )
+    return {
+        "working_dir": asked["working_dir"],
+        "hidden_files": asked.get("hidden_files", True),
+        "job_id": asked.get("job_id"),
+        **{name: asked[name] for name in OPTIONS if name in asked},
+    }

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from oneflow.cluster.arrays import read_array
 from oneflow.cluster.connection import Connection, Patience
 from oneflow.cluster.finding import find_address, find_tls, is_own, runs_here
 from oneflow.cluster.job import Job
@@ -23,8 +24,9 @@ from oneflow.cluster.submitting import (
     send_job_file,
     upload_folder,
 )
-from oneflow.core.errors import AuthError, ClusterUnreachableError
+from oneflow.core.errors import AuthError, ClusterRequestError, ClusterUnreachableError
 from oneflow.protos import cluster_pb2 as pb
+from oneflow.scheduler.jobs.limits import check_job_id, check_spec
 from oneflow.scheduler.jobs.records import JobKind, JobRecord, JobSpec
 from oneflow.scheduler.jobs.specs import record_from_proto
 from oneflow.scheduler.jobs.tokens import token_from, token_origin
@@ -103,12 +105,62 @@ class Cluster:
         with what in it begins with a dot.
         options: as for `submit`, but those of graphs.
         """
+        return self._send(job_id, self._script(argv, working_dir, hidden_files, options))
+
+    def submit_array(
+        self,
+        argv: Sequence[str],
+        array: str,
+        *,
+        array_file: AnyPath | None = None,
+        working_dir: AnyPath | None = None,
+        hidden_files: bool = True,
+        job_id: str | None = None,
+        **options: object,
+    ) -> list[Job]:
+        """One program many times: jobs ID_0, ID_1, ..., each with its number in the variable
+        ONEFLOW_ARRAY_INDEX, and for `{index}` in words of argv and values of env.
+
+        array: "0-9", "1,3,5-7", "0-9%2" (two at once).  array_file: a .csv or .jsonl file: `{name}`
+        is filled in from the row of that number; array is "" or "%2" for all rows.  job_id: of the
+        array.  Others: as for `submit_script`.
+
+        Raises JobSpecError, or ClusterRequestError if the cluster takes no more of them: the same
+        with the same id submits the rest.
+        """
+        members = read_array(array, None if array_file is None else Path(array_file))
+        spec = self._script(argv, working_dir, hidden_files, options)
+        array_id, jobs = job_id or new_job_id(), []
+        specs = members.specs(array_id, spec)
+        for member_id, member in specs.items():
+            check_job_id(member_id)
+            check_spec(member)
+        for member_id, member in specs.items():
+            try:
+                jobs.append(self._send(member_id, member))
+            except ClusterRequestError as error:
+                done = f"{len(jobs)} of {len(specs)} members of array {array_id} are submitted"
+                error.args = (f"{error}; {done}, and the same with this id submits the rest",)
+                raise
+        return jobs
+
+    def array(self, array_id: str) -> list[Job]:
+        """The jobs of an array that are known, by their indices; none if there is no such array."""
+        found = sorted(self.jobs(array=array_id), key=lambda record: record.spec.array_index)
+        return [Job(self.connection, record.id) for record in found]
+
+    def _script(
+        self,
+        argv: Sequence[str],
+        working_dir: AnyPath | None,
+        hidden_files: bool,
+        options: Mapping[str, object],
+    ) -> JobSpec:
         archive = ""
         if working_dir:
             archive = upload_folder(self.connection, Path(working_dir), hidden_files)
         words = check_argv(argv)
-        spec = make_spec(JobKind.SCRIPT, self._placed(options), argv=words, archive=archive)
-        return self._send(job_id, spec)
+        return make_spec(JobKind.SCRIPT, self._placed(options), argv=words, archive=archive)
 
     def _placed(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Choose a device type: where all devices are GPUs, a job that does not say means them."""

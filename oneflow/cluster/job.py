@@ -105,18 +105,17 @@ class Job:
 
     def hold(self) -> JobRecord:
         """Keeps a job that waits from being started, until it is released. Idempotent."""
-        return self._change(is_held=True)
+        return self._change(pb.ChangeRequest(job_id=self.id, is_held=True))
 
     def release(self) -> JobRecord:
         """Lets a job that is held be started. Idempotent."""
-        return self._change(is_held=False)
+        return self._change(pb.ChangeRequest(job_id=self.id, is_held=False))
 
     def set_priority(self, priority: int) -> JobRecord:
         """Gives a job that has not ended another priority; it counts while the job waits."""
-        return self._change(priority=priority)
+        return self._change(pb.ChangeRequest(job_id=self.id, priority=priority))
 
-    def _change(self, **what: Any) -> JobRecord:
-        request = pb.ChangeRequest(job_id=self.id, **what)
+    def _change(self, request: pb.ChangeRequest) -> JobRecord:
         return record_from_proto(self._connection.call("Jobs", "Change", request))
 
     def remove(self) -> None:

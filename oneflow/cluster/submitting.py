@@ -58,7 +58,14 @@ OPTIONS: dict[str, type | tuple[type, ...]] = {
 GRAPH_OPTIONS = ("data", "inputs", "steps", "outputs", "record", "stop_on_nonfinite")
 """Names of further arguments of `submit` for a graph: see `flow.jobs.save`."""
 
-FILE_KEYS = {"job_id": str, "argv": list, "working_dir": str, "graph": str}
+FILE_KEYS = {
+    "job_id": str,
+    "argv": list,
+    "working_dir": str,
+    "graph": str,
+    "array": str,
+    "array_file": str,
+}
 
 
 def new_job_id() -> str:
@@ -114,7 +121,7 @@ def _devices(asked: int | str) -> dict[str, int]:
 def read_job_file(path: Path) -> dict[str, Any]:
     """A job.toml: keys of OPTIONS and FILE_KEYS. Raises ConfigError.
 
-    working_dir and graph are meant from where the file is.
+    working_dir, graph and array_file are meant from where the file is.
     """
     found = read_toml(path)
     check_keys(found, [*OPTIONS, *FILE_KEYS], str(path))
@@ -123,7 +130,7 @@ def read_job_file(path: Path) -> dict[str, Any]:
             raise ConfigError(f"{path}: {key} must be {_kind_name(kind)}")
     if not all(isinstance(word, str) for word in found.get("argv", ())):
         raise ConfigError(f"{path}: argv must be a list of texts, a word of the command each")
-    for key in ("working_dir", "graph"):
+    for key in ("working_dir", "graph", "array_file"):
         if key in found:
             found[key] = str(path.resolve().parent / found[key])
     return found

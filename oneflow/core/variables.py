@@ -46,6 +46,7 @@ RANKS = (
         "ranks speak TLS 1.3 with each other (control and tensors over TCP)",
     ),
     Variable("ONEFLOW_JOB_ID", "text", "`local`", "name of the job in reports"),
+    Variable("ONEFLOW_ARRAY_INDEX", "text", "set for members of an array", "which of them it is"),
     Variable("ONEFLOW_ATTEMPT", "count", "1", "which attempt at the job this is, in reports"),
     Variable(
         "ONEFLOW_COUNTS_FILE",

@@ -2,23 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 from oneflow.scheduler.jobs.ending import end_cancelled
+from oneflow.scheduler.jobs.queue import queue_order
 from oneflow.scheduler.jobs.records import Before, JobRecord, JobState
 from oneflow.scheduler.jobs.step_context import StepContext
 
 WAITING = (JobState.QUEUED, JobState.RESTARTING)
+GOING_ON = (JobState.STARTING, JobState.RUNNING, JobState.CANCELLING)
 JOBS_NAMED = 3
 
 
 def due_jobs(desk: StepContext) -> list[JobRecord]:
-    """Jobs that may run as soon as there are devices, in the order they came. Those that come after
-    a job that did not end as they need it are ended. A job is submitted after the ones that it
-    names, so that a chain of them ends in one go.
+    """Jobs that may run as soon as there are devices, in the order of the queue. Those that come
+    after a job that did not end as they need it are ended. A job is submitted after the ones that
+    it names, so that a chain of them ends in one go.
     """
     waiting = [job.id for job in desk.jobs.values() if job.state in WAITING]
-    return [desk.jobs[job_id] for job_id in waiting if _is_due(desk, job_id)]
+    due = [desk.jobs[job_id] for job_id in waiting if _is_due(desk, job_id)]
+    return _within_arrays(desk, queue_order(due))
+
+
+def _within_arrays(desk: StepContext, due: Iterable[JobRecord]) -> list[JobRecord]:
+    """Leave out the members of arrays that have as many others before them as may run at once."""
+    due = list(due)
+    if not any(job.spec.array_limit for job in due):
+        return due
+    running = Counter(_array_of(job) for job in desk.jobs.values() if job.state in GOING_ON)
+    found = []
+    for job in due:
+        limit = job.spec.array_limit
+        if limit and running[_array_of(job)] >= limit:
+            most = f"{limit} job{'' if limit == 1 else 's'}"
+            desk.note(job.id, pending=f"array {job.spec.array} runs at most {most} at once")
+            continue
+        running[_array_of(job)] += 1
+        found.append(job)
+    return found
+
+
+def _array_of(job: JobRecord) -> tuple[str, str]:
+    """Identify the array of a job; another user's array of the same id is another one."""
+    return job.owner, job.spec.array
 
 
 def _is_due(desk: StepContext, job_id: str) -> bool:

@@ -23,6 +23,7 @@ MAX_DEVICES = 65_536
 MAX_RESTART_RULES = 64
 MAX_GRAPH_SIZES = 64  # of an elastic graph job, whose file is checked for each
 MAX_AFTER = 256
+MAX_ARRAY_INDEX = 1_000_000
 AFTER_ENDS = ("ok", "any")
 MAX_STEPS = 2**62
 MAX_TIME_LIMIT_S = 10 * 366 * 86400.0
@@ -38,6 +39,8 @@ RANGES = {
     "checkpoint_every": (0, MAX_STEPS),
     "checkpoint_keep": (0, 1000),
     "zero": (0, 3),
+    "array_index": (0, MAX_ARRAY_INDEX),
+    "array_limit": (0, MAX_ARRAY_INDEX),
 }
 """The least and the most of whole numbers."""
 LAUNCHER_VARIABLES = frozenset(
@@ -109,6 +112,10 @@ def check_spec(spec: JobSpec) -> None:
         _check_range(name, getattr(spec, name), low, high)
     _check_devices(spec)
     _check_after(spec.after)
+    if spec.array:
+        check_job_id(spec.array)
+    elif spec.array_index or spec.array_limit:
+        raise JobSpecError("array_index, array_limit: only a member of an array has them")
     limit = spec.time_limit_s
     if not math.isfinite(limit) or not 0 <= limit <= MAX_TIME_LIMIT_S:
         raise JobSpecError(

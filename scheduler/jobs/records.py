@@ -86,6 +86,9 @@ class JobSpec:
     amp: str = ""
     after: str = ""
     hold: bool = False
+    array: str = ""
+    array_index: int = 0
+    array_limit: int = 0
     max_devices: int = 0
 
     @property

@@ -28,7 +28,7 @@ from functools import partial
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.jobs.attempt import Intent
 from oneflow.scheduler.jobs.attempts import Attempts
-from oneflow.scheduler.jobs.due import WAITING, due_jobs
+from oneflow.scheduler.jobs.due import GOING_ON, WAITING, due_jobs
 from oneflow.scheduler.jobs.ending import end_cancelled
 from oneflow.scheduler.jobs.events import (
     Action,
@@ -52,7 +52,7 @@ from oneflow.scheduler.jobs.fleet import Fleet
 from oneflow.scheduler.jobs.growth import Growth
 from oneflow.scheduler.jobs.journal import Journal
 from oneflow.scheduler.jobs.limits import folder_name, parse_folder_name
-from oneflow.scheduler.jobs.queue import choose, queue_order
+from oneflow.scheduler.jobs.queue import choose
 from oneflow.scheduler.jobs.records import DaemonRecord, JobRecord, JobSpec, JobState
 from oneflow.scheduler.jobs.reports import Reports
 from oneflow.scheduler.jobs.retention import WallClock, overdue
@@ -62,7 +62,6 @@ from oneflow.scheduler.jobs.step_context import StepContext
 LOOK_S = 0.1
 RETIRE_S = 10.0  # so often old jobs are looked for
 SAVE_CLOCK_S = 600.0  # so often the believed time is made durable
-_GOING_ON = (JobState.STARTING, JobState.RUNNING, JobState.CANCELLING)
 
 
 class Table:
@@ -169,7 +168,7 @@ class Table:
         if self._last_now is None:
             self._ticked_at = now
             for record in list(self._desk.jobs.values()):
-                if record.state in _GOING_ON:
+                if record.state in GOING_ON:
                     self._attempts.recover(record)
         elif now - self._last_now >= self.settings.suspect_s:
             self._fleet.forgive(now - self._last_now)  # it was we who slept
@@ -447,7 +446,7 @@ class Table:
         if not self._desk.is_queue_stale:
             return
         self._desk.is_queue_stale = False
-        waiting = queue_order(due_jobs(self._desk))
+        waiting = due_jobs(self._desk)
         if not waiting:
             return
         choice = choose(waiting, self._fleet.daemons.values(), frozenset(self._fleet.away))

@@ -438,6 +438,34 @@ class TraceReply(_message.Message):
     ranks: _containers.RepeatedCompositeFieldContainer[TraceState]
     def __init__(self, ranks: _Optional[_Iterable[_Union[TraceState, _Mapping]]] = ...) -> None: ...
 
+class UsageRequest(_message.Message):
+    __slots__ = ("by", "since")
+    BY_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    by: _containers.RepeatedScalarFieldContainer[str]
+    since: float
+    def __init__(self, by: _Optional[_Iterable[str]] = ..., since: _Optional[float] = ...) -> None: ...
+
+class UsageRow(_message.Message):
+    __slots__ = ("keys", "device_type", "jobs", "attempts", "device_s")
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_TYPE_FIELD_NUMBER: _ClassVar[int]
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_S_FIELD_NUMBER: _ClassVar[int]
+    keys: _containers.RepeatedScalarFieldContainer[str]
+    device_type: str
+    jobs: int
+    attempts: int
+    device_s: float
+    def __init__(self, keys: _Optional[_Iterable[str]] = ..., device_type: _Optional[str] = ..., jobs: _Optional[int] = ..., attempts: _Optional[int] = ..., device_s: _Optional[float] = ...) -> None: ...
+
+class UsageReply(_message.Message):
+    __slots__ = ("rows",)
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    rows: _containers.RepeatedCompositeFieldContainer[UsageRow]
+    def __init__(self, rows: _Optional[_Iterable[_Union[UsageRow, _Mapping]]] = ...) -> None: ...
+
 class Empty(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

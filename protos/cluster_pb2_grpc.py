@@ -95,6 +95,11 @@ class JobsStub(object):
                 request_serializer=oneflow_dot_protos_dot_cluster__pb2.TraceRequest.SerializeToString,
                 response_deserializer=oneflow_dot_protos_dot_cluster__pb2.TraceReply.FromString,
                 _registered_method=True)
+        self.Usage = channel.unary_unary(
+                '/oneflow.Jobs/Usage',
+                request_serializer=oneflow_dot_protos_dot_cluster__pb2.UsageRequest.SerializeToString,
+                response_deserializer=oneflow_dot_protos_dot_cluster__pb2.UsageReply.FromString,
+                _registered_method=True)
 
 
 class JobsServicer(object):
@@ -199,6 +204,13 @@ class JobsServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Usage(self, request, context):
+        """the caller's own; an admin's: all
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_JobsServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -281,6 +293,11 @@ def add_JobsServicer_to_server(servicer, server):
                     servicer.Trace,
                     request_deserializer=oneflow_dot_protos_dot_cluster__pb2.TraceRequest.FromString,
                     response_serializer=oneflow_dot_protos_dot_cluster__pb2.TraceReply.SerializeToString,
+            ),
+            'Usage': grpc.unary_unary_rpc_method_handler(
+                    servicer.Usage,
+                    request_deserializer=oneflow_dot_protos_dot_cluster__pb2.UsageRequest.FromString,
+                    response_serializer=oneflow_dot_protos_dot_cluster__pb2.UsageReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -715,6 +732,33 @@ class Jobs(object):
             '/oneflow.Jobs/Trace',
             oneflow_dot_protos_dot_cluster__pb2.TraceRequest.SerializeToString,
             oneflow_dot_protos_dot_cluster__pb2.TraceReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Usage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/oneflow.Jobs/Usage',
+            oneflow_dot_protos_dot_cluster__pb2.UsageRequest.SerializeToString,
+            oneflow_dot_protos_dot_cluster__pb2.UsageReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -230,6 +230,28 @@ def outputs(found: Job, folder: Path | None, how: str, names: tuple[str, ...]) -
     show_outputs(found, names, folder, how)
 
 
+@job.command("usage")
+@on_cluster
+@output_option
+@click.option(
+    "--by",
+    type=click.Choice(["user", "day", "name"]),
+    multiple=True,
+    default=("user",),
+    show_default=True,
+    help="A row for each; repeatable. Days are of UTC.",
+)
+@click.option("--since", type=MOMENT, default=0.0, help="30d, or 2026-11-01T00:00:00Z.")
+def usage(cluster: Cluster, how: str, by: tuple[str, ...], since: float) -> None:
+    """Show what jobs have used: seconds of devices, of your jobs or, to an admin, of all.
+
+    Jobs that were removed count, too, and what runs counts up to now.
+    """
+    from oneflow.cli.results import show_usage
+
+    show_usage(cluster.usage(by, since), by, how)
+
+
 @job.command("wait")
 @on_jobs
 @click.option("--timeout", type=DURATION, help="Gives up with exit code 75 after this time.")

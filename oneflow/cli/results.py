@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 import click
 
-from oneflow.cli.output import say, show_json
+from oneflow.cli.output import say, show_json, table
 from oneflow.cli.progress import shown_values
+from oneflow.cluster.client import UsageRow
 from oneflow.cluster.job import Job, MetricPoint
 from oneflow.launcher.logs import escape
 from oneflow.scheduler.jobs.records import JobKind
@@ -46,6 +48,23 @@ def _line(point: MetricPoint, is_wide: bool) -> str:
     if is_wide:
         words += [f"attempt={point.attempt}", f"at={show_time(point.at)}"]
     return escape(" ".join(words))
+
+
+def show_usage(rows: Sequence[UsageRow], by: Sequence[str], how: str) -> None:
+    """A row for each, or an object with the list of them."""
+    if how == "json":
+        found = [
+            dict(zip(by, row.keys, strict=True))
+            | {"device_type": row.device_type, "jobs": row.jobs, "attempts": row.attempts}
+            | {"device_s": round(row.device_s, 3)}
+            for row in rows
+        ]
+        show_json({"usage": found})
+        return
+    titles = [*by, "device", "jobs", "attempts", "device hours", "device seconds"]
+    numbers = ((r, f"{r.device_s / 3600:.2f}", f"{r.device_s:.1f}") for r in rows)
+    cells = [[*r.keys, r.device_type, r.jobs, r.attempts, *times] for r, *times in numbers]
+    click.echo(table(titles, cells))
 
 
 def show_outputs(job: Job, names: tuple[str, ...], folder: Path | None, how: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +38,20 @@ if TYPE_CHECKING:
     from oneflow.io.files import AnyPath
 
 PAGE = 100
+
+
+@dataclass(frozen=True)
+class UsageRow:
+    """What some jobs have used. keys: user, day or name, as it was asked for.
+
+    jobs, attempts: that ran then. device_s: devices times seconds in which their ranks ran.
+    """
+
+    keys: tuple[str, ...]
+    device_type: str
+    jobs: int
+    attempts: int
+    device_s: float
 
 
 class Cluster:
@@ -195,6 +209,18 @@ class Cluster:
         request = pb.ListRequest(filters=dict(filters), limit=limit, cursor=cursor)
         reply = self.connection.call("Jobs", "List", request)
         return [record_from_proto(job) for job in reply.jobs], reply.cursor
+
+    def usage(self, by: Sequence[str] = ("user",), since: float = 0.0) -> list[UsageRow]:
+        """What jobs have used, a row for each user, day (of UTC) or name and type of device: of the
+        token's own jobs, or with an admin's of all, also of jobs that were removed since.
+
+        since: seconds since the epoch. Raises ClusterRequestError.
+        """
+        request = pb.UsageRequest(by=by, since=since)
+        rows = self.connection.call("Jobs", "Usage", request).rows
+        return [
+            UsageRow(tuple(r.keys), r.device_type, r.jobs, r.attempts, r.device_s) for r in rows
+        ]
 
     # ---- the cluster -----------------------------------------------------------------------------
 

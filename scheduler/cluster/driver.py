@@ -31,6 +31,7 @@ from oneflow.scheduler.jobs.events import (
     SaveDrain,
     SaveEpoch,
     SaveJournal,
+    SaveUse,
     Submitted,
     Tell,
     TellPrepare,
@@ -341,6 +342,8 @@ def _compacted(changes: Sequence[Change]) -> list[Change]:
                 last[SaveDrain, daemon] = number
             case SaveJournal(start=start):
                 last[SaveJournal, start] = number
+            case SaveUse(use=use):
+                last[SaveUse, use.job_id, use.life, use.attempt] = number
     keep = set(removed.values()) | {
         n for key, n in last.items() if n > removed.get(key if isinstance(key, str) else "", -1)
     }

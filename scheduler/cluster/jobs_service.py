@@ -10,7 +10,7 @@ from oneflow.core.errors import ProtocolError
 from oneflow.core.rpc import CallContext
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.protos import cluster_pb2_grpc
-from oneflow.scheduler.cluster.auth import Guard
+from oneflow.scheduler.cluster.auth import Guard, caller
 from oneflow.scheduler.cluster.changes import Changes
 from oneflow.scheduler.cluster.logs import LogRelay, Wanted
 from oneflow.scheduler.cluster.outputs import Outputs
@@ -21,6 +21,7 @@ from oneflow.scheduler.cluster.refusals import (
     UnavailableError,
 )
 from oneflow.scheduler.cluster.submissions import Submissions
+from oneflow.scheduler.cluster.usage import Usage
 from oneflow.scheduler.cluster.views import Views
 from oneflow.scheduler.jobs.messages import attempt_id
 from oneflow.scheduler.jobs.records import JobKind, JobState
@@ -42,6 +43,7 @@ class JobsService(cluster_pb2_grpc.JobsServicer):
         self._logs = LogRelay(state.driver, state.lines)
         self._ranks = Ranks(state.driver, state.lines)
         self._outputs, self._changes = Outputs(state), Changes(state)
+        self._usage = Usage(state.driver)
 
     async def Submit(self, request: pb.SubmitRequest, context: CallContext) -> pb.JobRecord:
         return self._views.shown(await self._submissions.take(request))
@@ -77,6 +79,9 @@ class JobsService(cluster_pb2_grpc.JobsServicer):
     ) -> AsyncIterator[pb.LogPiece]:
         async for piece in self._logs.read(request.job_id, Wanted.parse(request)):
             yield piece
+
+    async def Usage(self, request: pb.UsageRequest, context: CallContext) -> pb.UsageReply:
+        return await self._usage.of(caller(), request)
 
     # -- changing ----------------------------------------------------------------------------------
 

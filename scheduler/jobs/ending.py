@@ -7,11 +7,13 @@ from typing import Any
 
 from oneflow.scheduler.jobs.attempt import Attempt, Intent
 from oneflow.scheduler.jobs.causes import CODES, Failure, one_line
+from oneflow.scheduler.jobs.events import SaveUse
 from oneflow.scheduler.jobs.records import (
     FREE_REASONS,
     MAX_FUTILE_RESTARTS,
     JobRecord,
     JobState,
+    Use,
 )
 from oneflow.scheduler.jobs.step_context import StepContext
 
@@ -28,6 +30,23 @@ def close(desk: StepContext, attempt: Attempt) -> None:
         _restart(desk, record, failure, is_futile=not has_moved_on)
     else:
         _end(desk, record.id, state, failure, desk.now - over_at)
+    if attempt.is_started:
+        desk.tell(SaveUse(_use(record, attempt)))
+
+
+def _use(record: JobRecord, attempt: Attempt) -> Use:
+    spec = record.spec
+    return Use(
+        job_id=record.id,
+        life=record.life,
+        attempt=attempt.number,
+        owner=record.owner,
+        name=spec.name,
+        device_type=spec.device_type,
+        devices=len(attempt.ranks),
+        started_at=record.attempt_started_at,
+        ran_s=max(attempt.ran_until(attempt.over_at) - record.ran_s, 0.0),
+    )
 
 
 def _outcome(desk: StepContext, record: JobRecord, attempt: Attempt) -> tuple[JobState, Failure]:

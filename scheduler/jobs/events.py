@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from oneflow.protos import cluster_pb2 as pb
-from oneflow.scheduler.jobs.records import JobRecord, JobSpec
+from oneflow.scheduler.jobs.records import JobRecord, JobSpec, Use
 
 # ---- events --------------------------------------------------------------------------------------
 
@@ -209,6 +209,13 @@ class SaveJournal:
 
 
 @dataclass(frozen=True)
+class SaveUse:
+    """Make durable what an attempt that is over has used."""
+
+    use: Use
+
+
+@dataclass(frozen=True)
 class TellWelcome:
     """Welcome a daemon: all that this incarnation says from now on, and all that is told to it, is
     of this epoch.
@@ -278,6 +285,7 @@ Action = (
     | SaveClock
     | SaveDrain
     | SaveJournal
+    | SaveUse
     | TellWelcome
     | TellFenced
     | TellPrepare

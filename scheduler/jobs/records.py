@@ -182,6 +182,24 @@ class JobRecord:
         return self.life == other.life or self.submitted_at == other.submitted_at
 
 
+@dataclass(frozen=True)
+class Use:
+    """The devices that one attempt of a job had, and how long. Kept when its job is forgotten.
+
+    started_at: seconds since the epoch.
+    """
+
+    job_id: str
+    life: int
+    attempt: int
+    owner: str
+    name: str
+    device_type: str
+    devices: int
+    started_at: float
+    ran_s: float
+
+
 class DaemonState(str, Enum):
     UP = "up"
     SUSPECT = "suspect"

@@ -1,5 +1,5 @@
-"""The store that survives the scheduler, in SQLite: jobs, epochs, tokens, places of attempts, and
-metric points.
+"""The store that survives the scheduler, in SQLite: jobs, epochs, tokens, places and uses of
+attempts, and metric points.
 
 Durable means: written and synced before the call returns (write-ahead log, full sync). A torn tail
 of the log, as a power cut leaves it, is dropped by SQLite: the last transactions are gone whole.
@@ -14,7 +14,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
@@ -29,9 +29,10 @@ from oneflow.scheduler.jobs.events import (
     SaveDrain,
     SaveEpoch,
     SaveJournal,
+    SaveUse,
 )
 from oneflow.scheduler.jobs.journal import MAX_STARTS, Journal, opened
-from oneflow.scheduler.jobs.records import Assignment, JobRecord, TokenRecord
+from oneflow.scheduler.jobs.records import Assignment, JobRecord, TokenRecord, Use
 from oneflow.scheduler.jobs.retention import MAX_REMOVED
 from oneflow.services.failpoints import failpoint
 
@@ -41,6 +42,7 @@ HEADER_NBYTES = 100  # of every SQLite file
 MAX_POINTS_PER_JOB = 10_000
 MAX_POINTS = 500_000  # of all jobs; beyond, those of the job with most of them get sparser
 MAX_ATTEMPTS_PER_JOB = 1000  # whose places are kept
+MAX_USES = 200_000  # attempts whose devices and times are known, of forgotten jobs, too
 MAX_INDEX = (1 << 62) - 1  # of a point; SQLite's numbers have 63 bits
 MAX_WAL_NBYTES = 16 << 20  # that stay on the disk after it was written back
 MAX_FREE_NBYTES = 8 << 20  # of the file, without use, before it is made smaller
@@ -91,11 +93,18 @@ SCHEMA = (
     CREATE TABLE starts (seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE,
                          attempts INTEGER NOT NULL)
     """,
+    """
+    CREATE TABLE uses (seq INTEGER PRIMARY KEY AUTOINCREMENT, job TEXT NOT NULL,
+                       life INTEGER NOT NULL, attempt INTEGER NOT NULL, owner TEXT NOT NULL,
+                       name TEXT NOT NULL, device_type TEXT NOT NULL, devices INTEGER NOT NULL,
+                       started_at REAL NOT NULL, ran_s REAL NOT NULL,
+                       UNIQUE (job, life, attempt))
+    """,
 )
 """SCHEMA[v] leads from version v to v + 1. What has been released is never edited: add another."""
 
 Places: TypeAlias = tuple[Assignment, ...]
-Change = Save | Remove | SaveEpoch | SaveClock | SaveDrain | SaveJournal
+Change = Save | Remove | SaveEpoch | SaveClock | SaveDrain | SaveJournal | SaveUse
 
 
 @dataclass(frozen=True)
@@ -289,6 +298,8 @@ class SqliteStore:
                         run("UPDATE clock SET wall = ?", (wall,))
                     case SaveJournal():
                         _save_journal(run, change)
+                    case SaveUse(use=use):
+                        _save_use(run, use)
                     case SaveDrain(daemon=daemon, incarnation=incarnation):
                         run("DELETE FROM drained WHERE daemon = ?", (daemon,))
                         if incarnation:  # as text: it has 64 bits, SQLite's numbers 63
@@ -305,6 +316,15 @@ class SqliteStore:
         with self._translating("read"):
             found = self._connection.execute(select, (job_id, attempt)).fetchone()
         return () if found is None else msgspec.msgpack.decode(found[0], type=Places)
+
+    def uses(self, since: float = 0.0, owner: str | None = None) -> list[Use]:
+        """The last MAX_USES attempts that were not over before `since`. owner: None: all owners."""
+        select = """SELECT job, life, attempt, owner, name, device_type, devices, started_at, ran_s
+                    FROM uses WHERE started_at + ran_s >= ? AND (? IS NULL OR owner = ?)
+                    ORDER BY seq"""
+        with self._translating("read"):
+            rows = self._connection.execute(select, (since, owner, owner)).fetchall()
+        return [Use(*row) for row in rows]
 
     # -- tokens ------------------------------------------------------------------------------------
 
@@ -480,6 +500,14 @@ def _save_journal(run: Execute, change: SaveJournal) -> None:
     run(put, (change.start, change.attempts))
     oldest = "DELETE FROM starts WHERE seq <= (SELECT max(seq) FROM starts) - ?"
     run(oldest, (MAX_STARTS,))
+
+
+def _save_use(run: Execute, use: Use) -> None:
+    put = """INSERT OR REPLACE INTO uses
+             (job, life, attempt, owner, name, device_type, devices, started_at, ran_s)
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+    run(put, astuple(use))
+    run("DELETE FROM uses WHERE seq <= (SELECT max(seq) FROM uses) - ?", (MAX_USES,))
 
 
 def _remove(run: Execute, job_id: str, life: int) -> None:

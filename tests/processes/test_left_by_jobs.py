@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -45,3 +47,17 @@ os.symlink("/etc/passwd", folder + "/link")"""
         (tmp_path / "other" / "models").symlink_to(tmp_path / "to")
         with pytest.raises(ClusterRequestError, match="no folder of its own"):
             job.save_outputs(tmp_path / "other", ["models/best.bin"])
+
+
+def test_what_jobs_used_is_accounted_for(local: LocalTest) -> None:
+    done = submit(local, local.script("works.py", "time.sleep(0.2)"), "--wait", devices=1)
+    assert done.returncode == 0, done.stderr
+    local.run("job", "rm", done.stdout.split()[0])
+    shown = local.run("job", "usage", "--by", "user", "--by", "day", "-o", "json").stdout
+    used = json.loads(shown)
+    row = used["usage"][-1]
+    assert (row["user"], row["device_type"], row["jobs"]) == ("local", "cpu", row["attempts"])
+    assert re.fullmatch(r"20\d\d-\d\d-\d\d", row["day"])
+    assert row["jobs"] >= 1 and row["device_s"] > 0.2
+    table = local.run("job", "usage", "--since", "1h").stdout.splitlines()
+    assert table[0].split()[:3] == ["USER", "DEVICE", "JOBS"] and table[1].startswith("local")

@@ -24,6 +24,7 @@ from oneflow.scheduler.jobs.events import (
     SaveDrain,
     SaveEpoch,
     SaveJournal,
+    SaveUse,
     Submitted,
     TellFenced,
     TellPrepare,
@@ -31,7 +32,14 @@ from oneflow.scheduler.jobs.events import (
     Ticked,
 )
 from oneflow.scheduler.jobs.journal import MAX_STEP, Journal
-from oneflow.scheduler.jobs.records import Assignment, DaemonState, JobRecord, JobState, TokenRecord
+from oneflow.scheduler.jobs.records import (
+    Assignment,
+    DaemonState,
+    JobRecord,
+    JobState,
+    TokenRecord,
+    Use,
+)
 from oneflow.scheduler.jobs.settings import Settings
 from oneflow.scheduler.jobs.store import (
     Change,
@@ -62,6 +70,7 @@ class MemoryStore:
         self.is_full = False
         self.number = 0
         self.starts: dict[str, int] = {}
+        self.uses: dict[tuple[str, int, int], Use] = {}
 
     def load(self) -> Loaded:
         jobs = tuple(decode_record(body) for body in self.bodies.values())
@@ -84,6 +93,8 @@ class MemoryStore:
                     self.wall = wall
                 case SaveJournal(number=number, start=start, attempts=attempts):
                     self.number, self.starts[start] = number, attempts
+                case SaveUse(use=use):
+                    self.uses[use.job_id, use.life, use.attempt] = use
                 case SaveDrain(daemon=daemon, incarnation=incarnation):
                     self.drained[daemon] = incarnation
                     if not incarnation:
@@ -286,6 +297,10 @@ class SimulatedScheduler:
     def _perform(self, action: Action) -> None:
         match action:
             case Save() | Remove() | SaveEpoch() | SaveClock() | SaveDrain() | SaveJournal():
+                self._write(action)
+            case SaveUse(use=use):
+                if not use.ran_s >= 0.0 or not use.devices or not use.started_at:
+                    raise Violation(f"{use} cannot be")
                 self._write(action)
             case Rejected():
                 pass

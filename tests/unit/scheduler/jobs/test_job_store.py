@@ -20,8 +20,9 @@ from oneflow.scheduler.jobs.events import (
     SaveDrain,
     SaveEpoch,
     SaveJournal,
+    SaveUse,
 )
-from oneflow.scheduler.jobs.records import Assignment, JobKind, JobRecord, JobSpec, JobState
+from oneflow.scheduler.jobs.records import Assignment, JobKind, JobRecord, JobSpec, JobState, Use
 from oneflow.scheduler.jobs.store import SqliteStore, decode_record, encode_record
 from oneflow.scheduler.jobs.tokens import create
 
@@ -414,3 +415,19 @@ def test_points_of_all_jobs_together_are_bounded(
     kept = [point.index for point in store.points("many")]
     assert kept == [p.index for p in added if p.index % 2 == 0] + [59]  # every second, and the last
     assert store.add_points("many", curve([60]))[0].index == 60
+
+
+def test_what_was_used_outlives_its_job(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = Use("j1", 0, 1, "ada", "digits", "cuda", 8, 1000.0, 60.5)
+    other = replace(first, job_id="j2", owner="bob", started_at=2000.0)
+    save(store, record())
+    store.write([SaveUse(first), SaveUse(other), SaveUse(first)])
+    store.write([Remove("j1")])
+    assert sorted(reopened(store).uses(), key=lambda use: use.job_id) == [first, other]
+    assert store.uses(owner="ada") == [first]
+    assert store.uses(since=1060.6) == [other]
+    monkeypatch.setattr(store_module, "MAX_USES", 1)
+    store.write([SaveUse(replace(first, attempt=2))])
+    assert [use.attempt for use in store.uses()] == [2]

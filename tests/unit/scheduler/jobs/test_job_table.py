@@ -17,6 +17,7 @@ from oneflow.scheduler.jobs.events import (
     RemoveAsked,
     RestartAsked,
     Save,
+    SaveUse,
     Submitted,
     TellPrepare,
     Ticked,
@@ -552,3 +553,17 @@ def test_a_table_of_saved_records_is_the_same_table() -> None:
 def test_times_that_do_not_grow_are_refused() -> None:
     with pytest.raises(ConfigError, match="times must grow"):
         Table([], 0, Settings(suspect_s=20.0))
+
+
+def test_each_attempt_is_accounted_for_once() -> None:
+    rig = Rig()
+    rig.submit(devices=2, max_restarts=1, name="digits")
+    rig.prepare()
+    rig.now += 7
+    rig.exit(0, 3)
+    rig.exit(1, 3)
+    (first,) = [use.use for use in rig.told(SaveUse)]
+    assert (first.job_id, first.attempt, first.devices, first.name) == ("j1", 1, 2, "digits")
+    assert (first.ran_s, first.device_type) == (pytest.approx(7), "cpu")
+    assert first.started_at == rig.job().started_at
+    assert rig.job().ran_s == first.ran_s

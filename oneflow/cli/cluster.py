@@ -11,7 +11,7 @@ import click
 
 from oneflow.cli.asking import ADDRESS, on_cluster
 from oneflow.cli.group import Verbs, choose_group
-from oneflow.cli.keys import DATA_ROOTS, given, limit_options
+from oneflow.cli.keys import DATA_ROOTS, ON_END, given, limit_options
 from oneflow.cli.output import FORMATS, fields, output_option, show_json, table
 from oneflow.cli.types import DURATION, PAIR
 from oneflow.services.quantities import show_time
@@ -38,6 +38,7 @@ def cluster() -> None:
 @click.option("--allow-scripts/--no-allow-scripts", default=None, help="Jobs that run programs.")
 @click.option("--ui/--no-ui", default=None, help="The web page beside /metrics.")
 @click.option("--on", "where", metavar="RAY", help="ray://host:10001 or auto: daemons there.")
+@ON_END
 @DATA_ROOTS
 @limit_options("scheduler", "daemon")
 @output_option

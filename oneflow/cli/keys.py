@@ -25,6 +25,11 @@ DATA_ROOTS = click.option(
     type=click.Path(file_okay=False, resolve_path=True),
     help="Graph jobs may read its files, and save there.",
 )
+ON_END = click.option(
+    "--on-end",
+    metavar="COMMAND",
+    help="Run for each job that has ended, with its record as JSON on standard input; by no shell.",
+)
 
 
 def limit_options(*sections: str) -> Callable[[F], F]:

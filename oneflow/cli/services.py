@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from oneflow.cli.group import choose_group
-from oneflow.cli.keys import DATA_ROOTS, given, limit_options
+from oneflow.cli.keys import DATA_ROOTS, ON_END, given, limit_options
 from oneflow.cli.output import say
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ def daemon() -> None:
 @click.option("--state-dir", type=FOLDER, help="What must survive; one scheduler at a time.")
 @click.option("--allow-scripts/--no-allow-scripts", default=None, help="Jobs that run programs.")
 @click.option("--ui/--no-ui", default=None, help="The web page beside /metrics.")
+@ON_END
 @click.option("--tls-dir", type=FOLDER, help="ca.crt, scheduler.crt and scheduler.key.")
 @click.option("--host", "hosts", multiple=True, help="More names by which /metrics is asked for.")
 @limit_options("scheduler")
@@ -76,6 +77,7 @@ def _say_where(scheduler: Scheduler) -> None:
 def _scheduler_settings(found: Settings) -> SchedulerSettings:
     from oneflow.cluster.settings import state_dir
     from oneflow.scheduler.cluster.compiler import CompilerLimits
+    from oneflow.scheduler.cluster.end_hook import parse_command
     from oneflow.scheduler.cluster.settings import Limits, SchedulerSettings, TlsFiles
     from oneflow.scheduler.jobs.settings import Settings as TableSettings
 
@@ -100,6 +102,7 @@ def _scheduler_settings(found: Settings) -> SchedulerSettings:
         ui=found["scheduler.ui"],
         tls=TlsFiles.in_folder(tls) if tls else None,
         hosts=found["scheduler.hosts"],
+        on_end=parse_command(found["scheduler.on_end"]),
         table=table,
         limits=limits,
         audit_nbytes=found["scheduler.audit_nbytes"],

@@ -60,6 +60,7 @@ KEYS = (
     Key("scheduler.state_dir", "path", "", "the scheduler's state, kept for good"),
     Key("scheduler.allow_scripts", "flag", False, "take jobs that run programs"),
     Key("scheduler.ui", "flag", False, "serve the web page"),
+    Key("scheduler.on_end", "text", "", "command that is run for each job that has ended"),
     Key("scheduler.tls_dir", "path", "", "folder of ca.crt, scheduler.crt and scheduler.key"),
     Key("scheduler.hosts", "list", (), "more names under which /metrics may be asked for"),
     Key("scheduler.queued_per_token", "count", 100, "jobs of one token that may be queued"),
@@ -238,6 +239,8 @@ def flags_for(settings: Settings, section: str) -> tuple[str, ...]:
     if section == "daemon" and settings.origin("daemon.data_roots") in ("flag", settings.file):
         for root in settings["daemon.data_roots"]:
             found += ["--data-root", root]
+    if section == "scheduler" and settings.origin("scheduler.on_end") in ("flag", settings.file):
+        found += ["--on-end", settings["scheduler.on_end"]]
     if section == "scheduler" and settings.origin("scheduler.hosts") == settings.file:
         for host in settings["scheduler.hosts"]:
             found += ["--host", host]

@@ -117,6 +117,12 @@ class ClusterMetrics(Listener):
             "oneflow_scheduler_loop_lag_seconds", "How much later than asked the loop woke.",
             start=[()],
         )  # fmt: skip
+        self.end_hooks = Counts(
+            "oneflow_scheduler_end_hooks",
+            "Runs of the command of --on-end.",
+            "result",
+            start=("ok", "failed", "late", "dropped"),
+        )
         self.compiles = METRICS.scheduler.passes
         self.writes = Times(
             "oneflow_scheduler_journal_write_seconds",

@@ -53,7 +53,8 @@ class SchedulerSettings:
     any free one. metrics_addr: host:port for /metrics; "": none. token_file: a second place where
     the first admin token is written; None: none. hosts: names besides its addresses under which
     browsers and scrapers may ask. stop_s: calls under way get so long when it is told to end.
-    tick_s: how often time passes. audit_nbytes: of one file of the audit log. audit_files: so many
+    tick_s: how often time passes. on_end: words of the command that is run for each job that ends;
+    none: none is. audit_nbytes: of one file of the audit log. audit_files: so many
     older ones are kept.
     """
 
@@ -69,6 +70,7 @@ class SchedulerSettings:
     heartbeat_s: float = 0.5  # a failure begins up to so long after the last one
     tick_s: float = 0.5
     stop_s: float = 5.0
+    on_end: tuple[str, ...] = ()
     audit_nbytes: int = audit.MAX_NBYTES
     audit_files: int = audit.MAX_FILES
     table: TableSettings = field(default_factory=TableSettings)

@@ -23,6 +23,7 @@ from oneflow.scheduler.cluster.auth import Tokens
 from oneflow.scheduler.cluster.blobs import Blobs
 from oneflow.scheduler.cluster.compiler import Compilers
 from oneflow.scheduler.cluster.driver import Driver, Listener
+from oneflow.scheduler.cluster.end_hook import EndHook
 from oneflow.scheduler.cluster.lines import Lines
 from oneflow.scheduler.cluster.metrics import ClusterMetrics
 from oneflow.scheduler.cluster.places import ADMIN_TOKEN_FILE, DAEMON_TOKEN_FILE
@@ -121,6 +122,10 @@ class State:
         self.points, self.paces = Points(self.driver), Paces()
         releaser, retired = _Releaser(self.blobs, self.plans), Retired(self.audit)
         self.driver.listeners = [self.metrics, self.points, self.paces, releaser, retired]
+        self._hook: EndHook | None = None
+        if settings.on_end:
+            self._hook = EndHook(settings.on_end, settings.env, self.metrics.end_hooks)
+            self.driver.listeners.append(self._hook)
 
     def _first_tokens(self) -> list[TokenRecord]:
         """The operator's, and one for daemons."""
@@ -171,6 +176,8 @@ class State:
             await self.points.flush()
             await self.driver.close()
         self.plans.close()
+        if self._hook is not None:
+            await asyncio.to_thread(self._hook.close)
         if self.compilers is not None:
             await asyncio.to_thread(self.compilers.close)
         self.blobs.close()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,13 +13,17 @@ import pytest
 
 from oneflow.core.errors import ClusterRequestError
 from tests.support.local_cluster import LocalTest, submit
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
 def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalTest]:
     found = LocalTest(tmp_path_factory.mktemp("left"))
     try:
-        done = found.run("cluster", "up", "--daemons", "1", "--allow-scripts")
+        text = "import sys; open(sys.argv[1], 'a').write(sys.stdin.read() + chr(10))"
+        hook = shlex.join([sys.executable, "-c", text, str(found.folder / "ended")])
+        flags = ["--daemons", "1", "--allow-scripts", "--on-end", hook]
+        done = found.run("cluster", "up", *flags)
         assert done.returncode == 0, done.stderr
         yield found
     finally:
@@ -33,6 +39,10 @@ os.symlink("/etc/passwd", folder + "/link")"""
     done = submit(local, local.script("leaves.py", text), "--wait", devices=1)
     assert done.returncode == 0, done.stderr
     job_id = done.stdout.split()[0]
+    ended = local.folder / "ended"
+    wait_until(lambda: ended.exists() and ended.read_text().endswith("\n"))
+    record = json.loads(ended.read_text())
+    assert (record["id"], record["state"]) == (job_id, "SUCCEEDED")
     listed = local.run("job", "outputs", job_id)
     assert listed.stdout.splitlines() == ["loss.csv", "models/best.bin"], listed.stderr
     fetched = local.run("job", "outputs", job_id, "--to", str(tmp_path / "to"))

@@ -52,6 +52,7 @@ VALUES = {
         "duplicate",
         "unknown",
     },
+    ("oneflow_scheduler_end_hooks_total", "result"): {"ok", "failed", "late", "dropped"},
     ("oneflow_scheduler_recoveries_total", "result"): {"reattached", "requeued", "failed"},
 }
 

@@ -44,6 +44,7 @@ NAMES = (
     "oneflow_scheduler_compile_duration_seconds",
     "oneflow_scheduler_journal_write_seconds",
     "oneflow_scheduler_journal_bytes",
+    "oneflow_scheduler_end_hooks",
     "oneflow_scheduler_recoveries",
     "oneflow_tls_certificate_expiry_timestamp_seconds",
 )

@@ -371,7 +371,7 @@ def _check_together(readers: Sequence[TraceReader]) -> None:
 
 
 def _merge(readers: Sequence[TraceReader], out: Path, max_nbytes: int) -> Merged:
-    shifts, clocks = _shifts_us([r.header for r in readers])
+    shifts, clocks = shifts_us([r.header for r in readers])
     ranks = tuple(int(r.header["rank"]) for r in readers)
     files = [_head_of(r.header) for r in readers]
     header = {"format": JOINED, "trace": files[0]["trace"], "clocks": clocks, "files": files}
@@ -428,7 +428,7 @@ def _shifted(reader: TraceReader, shift_us: float) -> Iterator[tuple[float, int,
             yield event["ts"], rank, event
 
 
-def _shifts_us(headers: Sequence[Mapping[str, Any]]) -> tuple[list[float], list[str]]:
+def shifts_us(headers: Sequence[Mapping[str, Any]]) -> tuple[list[float], list[str]]:
     """Return the number to add to each file's times so that all are since the earliest of their
     beginnings.
     """

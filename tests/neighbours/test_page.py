@@ -18,12 +18,14 @@ from oneflow.core.graph_text import parse_graph
 from oneflow.core.job_config import Cluster, JobConfig
 from oneflow.scheduler.cluster.page.memory import memory_of
 from oneflow.scheduler.cluster.page.plan import picture
+from oneflow.scheduler.cluster.page.timeline import timeline
 from oneflow.scheduler.compiler.pipeline import compile_graph
 from tests.processes.browser import Browser
 from tests.processes.test_scheduler_page import tokens, train
 from tests.support.cluster import PATIENT, SchedulerProcess, table
 from tests.support.simulated.daemon_peer import Client, FakeDaemon, run
 from tests.unit.actors.programs import two_layers
+from tests.unit.actors.test_tracing import cluster_of, recorded
 
 pytestmark = pytest.mark.neighbour
 
@@ -279,6 +281,44 @@ def test_a_plan_is_drawn(scheduler: SchedulerProcess, browser: Browser, axe: str
     peak = found["memory"][0]["peak"]
     assert note.startswith(f"Most at op {peak[0]}, {peak[2]}: ")
     assert violations(browser, axe) == []
+    assert browser.problems() == []
+
+
+def test_a_timeline_is_drawn_and_read_by_keyboard(
+    scheduler: SchedulerProcess, browser: Browser, axe: str, tmp_path: Path
+) -> None:
+    steps = recorded(tmp_path, 2, *cluster_of(2), header={"trace": "t"})
+    found = timeline([tmp_path / f"trace-rank{rank}.json.gz" for rank in range(len(steps))])
+    answer = {"state": "done", "trace": "t"} | found
+    browser.screen(1280, 900, "dark")
+    log_in(browser, scheduler)
+    drawn = f"""(async () => {{
+        Object.defineProperty(document, 'hidden', {{value: true}});  // nothing is refreshed
+        window.asked = [];
+        window.fetch = async (address, options) => {{
+            window.asked.push((options.method || 'GET') + ' ' + address);
+            return Response.json({json.dumps(answer)});
+        }};
+        document.getElementById('detail').hidden = false;
+        document.getElementById('title').textContent = 'j1';
+        document.getElementById('timeline-details').open = true;
+        const job = {{kind: 'graph', id: 'j1', may_change: true, finished_at: 0}};
+        await (await import('/ui/timeline.js')).showTimeline(job);
+        return document.querySelectorAll('#timeline rect').length;
+    }})()"""
+    assert browser.run(drawn) == len(found["acts"]) + len(found["waits"])
+    browser.run("document.getElementById('timeline').focus()")
+    reading = "document.getElementById('timeline-reading').textContent"
+    read = []
+    for key in ("ArrowRight", "ArrowRight", "ArrowDown"):
+        browser.press(key)
+        read.append(browser.run(reading))
+    assert len(set(read)) == 3
+    assert read[0].startswith(f"Rank 0, {found['rows'][0]['actor']} acts: ")
+    assert f", {found['rows'][1]['actor']} " in read[2]
+    assert violations(browser, axe) == []
+    browser.run("document.getElementById('trace').click()")
+    browser.until("window.asked.includes('POST /api/jobs/j1/trace?steps=3')")
     assert browser.problems() == []
 
 

@@ -462,6 +462,7 @@ def test_a_graph_job_is_traced_by_all_its_ranks(local: LocalTest) -> None:
         for dump in dumps:  # the last acts of each rank, with their ages
             told = dump["stacks"].partition("last acts of job")[2].splitlines()
             assert len([line for line in told if " s ago: " in line]) == 64
+        drawn = timeline_of(local, cluster.status().metrics_address, job.id)
         job.start_trace(seconds=300)  # in place of the one before
         assert [t.state for t in job.stop_trace()] == ["done"] * 2
         second = job.save_traces(local.folder / "second")
@@ -470,10 +471,31 @@ def test_a_graph_job_is_traced_by_all_its_ranks(local: LocalTest) -> None:
         with pytest.raises(ClusterRequestError, match="among its outputs"):
             job.start_trace()
         files = job.save_traces(local.folder / "after")
+    assert len({bar[3] for bar in drawn["acts"]}) == 3  # steps
+    assert {row["rank"] for row in drawn["rows"]} == {0, 1}
     merged = merge(files, local.folder / "both.json.gz")
     assert merged.ranks == (0, 1) and set(merged.clocks.values()) == {"the same clock"}
     assert [path.read_bytes() for path in files] == [path.read_bytes() for path in second]
     check_traces(files, merged.path)
+
+
+def timeline_of(local: LocalTest, address: str, job_id: str) -> Any:
+    """The timeline of three steps, as the page asks for it."""
+    bearer = {"Authorization": f"Bearer {read_token_file(local.folder / 'config' / 'token')}"}
+
+    def ask(path: str, method: str) -> Any:
+        url = f"http://{address}/api/jobs/{job_id}/{path}"
+        wanted = urllib.request.Request(url, headers=bearer, method=method)
+        with urllib.request.urlopen(wanted, timeout=WAIT_S) as reply:
+            return json.load(reply)
+
+    before = ask("timeline", "GET")["trace"]
+    assert ask("trace?steps=3", "POST") == {"state": "RUNNING"}
+    deadline = time.monotonic() + WAIT_S
+    while (found := ask("timeline", "GET")).get("trace", before) == before:
+        assert time.monotonic() < deadline, found
+        time.sleep(0.05)
+    return found
 
 
 def check_traces(paths: list[Path], both: Path) -> None:

@@ -167,6 +167,13 @@ def test_only_who_may_change_a_job_changes_it(scheduler: SchedulerProcess) -> No
     assert ("cancel", "ada") in done and ("restart", "admin") in done
     roles = [e for e in scheduler.audit if e["event"] == "auth_failure" and e["reason"] == "role"]
     assert len(roles) == 2  # of eve and bob
+    trace = "/api/jobs/j1/trace?steps=2"
+    for name in ("eve", "bob"):
+        assert ask(scheduler, trace, secrets[name], "POST")[0] == 403
+    status, _, body = ask(scheduler, trace, secrets["ada"], "POST", own)
+    assert status == 409 and "script" in json.loads(body)["error"]
+    noted = [line for line in scheduler.audit if line["event"] == "trace"]
+    assert [(line.get("who", line.get("token")), line["job"]) for line in noted] == [("ada", "j1")]
     for path in ("/", "/ui/main.js", "/metrics", "/healthz"):
         assert ask(scheduler, path, secrets["ada"], "POST")[0] == 405
 

@@ -3,7 +3,7 @@
 The files say nothing and need no token; the JSON does, as `authorization: Bearer`. Browsers keep
 other sites from reading it (no CORS header is sent, Origin and Host are checked), from framing the
 page and from running any other script in it (files.py has the policy). GET changes nothing; a
-POST cancels or restarts a job, for a token that may do so.
+POST cancels, restarts or traces a job, for a token that may do so.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import json
 from collections.abc import Mapping
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -24,9 +25,10 @@ from oneflow.scheduler.cluster.page.facts import Facts
 from oneflow.scheduler.cluster.page.files import files
 from oneflow.scheduler.cluster.page.logs import LogTails
 from oneflow.scheduler.cluster.page.plan import Pictures
+from oneflow.scheduler.cluster.page.timeline import Timelines
 from oneflow.scheduler.cluster.refusals import DeniedError, NotFoundError, status_of
 from oneflow.scheduler.cluster.state import State
-from oneflow.scheduler.jobs.records import TokenRecord
+from oneflow.scheduler.jobs.records import JobRecord, TokenRecord
 from oneflow.services.metrics_http import Answer
 
 JSON_TYPE = "application/json"
@@ -61,7 +63,7 @@ class Page:
         self._loop, self._guard, self._driver = loop, guard, state.driver
         self._facts, self._tails = Facts(state), LogTails(state)
         self._outputs, self._changes = Outputs(state), Changes(state)
-        self._pictures = Pictures(state)
+        self._pictures, self._timelines = Pictures(state), Timelines(state)
 
     def route(self, path: str, headers: Mapping[str, str], peer: str) -> Answer | None:
         """Answer a GET. Called in a thread of the HTTP server."""
@@ -118,6 +120,8 @@ class Page:
                 return await self._tails.failure(job_id)
             case ["jobs", job_id, "plan"]:
                 return await self._pictures.of(self._driver.job(job_id))
+            case ["jobs", job_id, "timeline"]:
+                return await self._timelines.of(self._driver.job(job_id))
             case ["jobs", job_id, "outputs"]:
                 return {"names": await self._names(job_id)}
         raise NotFoundError("there is no such page")
@@ -128,6 +132,8 @@ class Page:
                 method, work = "/oneflow.Jobs/Cancel", self._changes.cancel
             case ["jobs", job_id, "restart"]:
                 method, work = "/oneflow.Jobs/Restart", self._changes.restart
+            case ["jobs", job_id, "trace"]:
+                method, work = "/oneflow.Jobs/Trace", partial(self._trace, asked)
             case _:
                 self._admit(asked, "/oneflow.Jobs/Get")
                 raise NotFoundError("there is nothing to change there")
@@ -137,6 +143,10 @@ class Page:
         except DeniedError:
             self._guard.denied(method, token, asked.peer)
             raise
+
+    async def _trace(self, asked: _Request, job_id: str) -> JobRecord:
+        await self._timelines.start(job_id, _number(asked.query.get("steps", "")))
+        return self._driver.job(job_id)
 
     def _admit(self, asked: _Request, method: str) -> TokenRecord:
         """Let in a request that may call this method: its caller is the task's from now on."""

@@ -11,6 +11,7 @@ import {setUpMemory} from "./memory.js";
 import {showNodes} from "./nodes.js";
 import {showPlan} from "./plan.js";
 import {setText} from "./rows.js";
+import {setUpTimeline, showTimeline} from "./timeline.js";
 
 const POLL_MS = 2000;
 let chosen = decodeURIComponent(location.hash.slice(1)), timer = 0, round = 0;
@@ -51,7 +52,7 @@ async function show(jobs, cluster, own) {
   if (!job) return;
   showJob(job, jobs.now);
   showActions(job);
-  await Promise.all([showFailure, followLogs, followCurve, showFiles, showPlan].map(part => part(job, jobs.jobs)));
+  await Promise.all([showFailure, followLogs, followCurve, showFiles, showPlan, showTimeline].map(part => part(job, jobs.jobs)));
 }
 
 function fail(error) {
@@ -78,7 +79,8 @@ setUpLogs(refresh);
 setUpCurves();
 setUpMemory();
 setUpActions(refresh);
-for (const id of ["files", "plan"]) $(id).addEventListener("toggle", refresh);
+setUpTimeline(refresh);
+for (const id of ["files", "plan", "timeline-details"]) $(id).addEventListener("toggle", refresh);
 $("login").addEventListener("submit", event => {
   event.preventDefault();
   setToken($("token").value.trim());

@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class JobSpec(_message.Message):
-    __slots__ = ("kind", "name", "devices", "device_type", "nodes", "priority", "argv", "env", "archive", "graph", "steps", "max_restarts", "restart_on", "time_limit_s", "checkpoint_every", "checkpoint_keep", "checkpoint_dir", "resume_from", "auto_parallel", "zero", "amp", "after", "max_devices", "hold", "array", "array_index", "array_limit")
+    __slots__ = ("kind", "name", "devices", "device_type", "nodes", "priority", "argv", "env", "archive", "graph", "steps", "max_restarts", "restart_on", "time_limit_s", "checkpoint_every", "checkpoint_keep", "checkpoint_dir", "resume_from", "auto_parallel", "zero", "amp", "after", "max_devices", "hold", "array", "array_index", "array_limit", "only_nodes", "exclude_nodes", "require_labels")
     class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         SCRIPT: _ClassVar[JobSpec.Kind]
@@ -51,6 +51,9 @@ class JobSpec(_message.Message):
     ARRAY_FIELD_NUMBER: _ClassVar[int]
     ARRAY_INDEX_FIELD_NUMBER: _ClassVar[int]
     ARRAY_LIMIT_FIELD_NUMBER: _ClassVar[int]
+    ONLY_NODES_FIELD_NUMBER: _ClassVar[int]
+    EXCLUDE_NODES_FIELD_NUMBER: _ClassVar[int]
+    REQUIRE_LABELS_FIELD_NUMBER: _ClassVar[int]
     kind: JobSpec.Kind
     name: str
     devices: int
@@ -78,7 +81,10 @@ class JobSpec(_message.Message):
     array: str
     array_index: int
     array_limit: int
-    def __init__(self, kind: _Optional[_Union[JobSpec.Kind, str]] = ..., name: _Optional[str] = ..., devices: _Optional[int] = ..., device_type: _Optional[str] = ..., nodes: _Optional[int] = ..., priority: _Optional[int] = ..., argv: _Optional[_Iterable[str]] = ..., env: _Optional[_Mapping[str, str]] = ..., archive: _Optional[str] = ..., graph: _Optional[str] = ..., steps: _Optional[int] = ..., max_restarts: _Optional[int] = ..., restart_on: _Optional[_Iterable[str]] = ..., time_limit_s: _Optional[float] = ..., checkpoint_every: _Optional[int] = ..., checkpoint_keep: _Optional[int] = ..., checkpoint_dir: _Optional[str] = ..., resume_from: _Optional[str] = ..., auto_parallel: _Optional[bool] = ..., zero: _Optional[int] = ..., amp: _Optional[str] = ..., after: _Optional[str] = ..., max_devices: _Optional[int] = ..., hold: _Optional[bool] = ..., array: _Optional[str] = ..., array_index: _Optional[int] = ..., array_limit: _Optional[int] = ...) -> None: ...
+    only_nodes: _containers.RepeatedScalarFieldContainer[str]
+    exclude_nodes: _containers.RepeatedScalarFieldContainer[str]
+    require_labels: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, kind: _Optional[_Union[JobSpec.Kind, str]] = ..., name: _Optional[str] = ..., devices: _Optional[int] = ..., device_type: _Optional[str] = ..., nodes: _Optional[int] = ..., priority: _Optional[int] = ..., argv: _Optional[_Iterable[str]] = ..., env: _Optional[_Mapping[str, str]] = ..., archive: _Optional[str] = ..., graph: _Optional[str] = ..., steps: _Optional[int] = ..., max_restarts: _Optional[int] = ..., restart_on: _Optional[_Iterable[str]] = ..., time_limit_s: _Optional[float] = ..., checkpoint_every: _Optional[int] = ..., checkpoint_keep: _Optional[int] = ..., checkpoint_dir: _Optional[str] = ..., resume_from: _Optional[str] = ..., auto_parallel: _Optional[bool] = ..., zero: _Optional[int] = ..., amp: _Optional[str] = ..., after: _Optional[str] = ..., max_devices: _Optional[int] = ..., hold: _Optional[bool] = ..., array: _Optional[str] = ..., array_index: _Optional[int] = ..., array_limit: _Optional[int] = ..., only_nodes: _Optional[_Iterable[str]] = ..., exclude_nodes: _Optional[_Iterable[str]] = ..., require_labels: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Assignment(_message.Message):
     __slots__ = ("rank", "daemon", "node", "device", "folder")
@@ -471,7 +477,7 @@ class Empty(_message.Message):
     def __init__(self) -> None: ...
 
 class DaemonStatus(_message.Message):
-    __slots__ = ("id", "node", "device", "state", "epoch", "version", "pid", "job", "heartbeat_age_s", "address", "use")
+    __slots__ = ("id", "node", "device", "state", "epoch", "version", "pid", "job", "heartbeat_age_s", "address", "labels", "use")
     ID_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     DEVICE_FIELD_NUMBER: _ClassVar[int]
@@ -482,6 +488,7 @@ class DaemonStatus(_message.Message):
     JOB_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_AGE_S_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
     USE_FIELD_NUMBER: _ClassVar[int]
     id: str
     node: str
@@ -493,8 +500,9 @@ class DaemonStatus(_message.Message):
     job: str
     heartbeat_age_s: float
     address: str
+    labels: _containers.RepeatedScalarFieldContainer[str]
     use: NodeUse
-    def __init__(self, id: _Optional[str] = ..., node: _Optional[str] = ..., device: _Optional[str] = ..., state: _Optional[str] = ..., epoch: _Optional[int] = ..., version: _Optional[str] = ..., pid: _Optional[int] = ..., job: _Optional[str] = ..., heartbeat_age_s: _Optional[float] = ..., address: _Optional[str] = ..., use: _Optional[_Union[NodeUse, _Mapping]] = ...) -> None: ...
+    def __init__(self, id: _Optional[str] = ..., node: _Optional[str] = ..., device: _Optional[str] = ..., state: _Optional[str] = ..., epoch: _Optional[int] = ..., version: _Optional[str] = ..., pid: _Optional[int] = ..., job: _Optional[str] = ..., heartbeat_age_s: _Optional[float] = ..., address: _Optional[str] = ..., labels: _Optional[_Iterable[str]] = ..., use: _Optional[_Union[NodeUse, _Mapping]] = ...) -> None: ...
 
 class NodeUse(_message.Message):
     __slots__ = ("processors", "load", "memory_nbytes", "memory_free_nbytes", "disk_nbytes", "disk_free_nbytes", "received_nbytes_per_s", "sent_nbytes_per_s")
@@ -620,7 +628,7 @@ class JournalMark(_message.Message):
     def __init__(self, journal: _Optional[str] = ..., start: _Optional[str] = ..., attempts: _Optional[int] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("daemon", "node", "device_type", "device_index", "address", "incarnation", "running", "version", "protocol", "pid", "epoch", "draining", "folder", "kept", "data_roots", "mark")
+    __slots__ = ("daemon", "node", "device_type", "device_index", "address", "incarnation", "running", "version", "protocol", "pid", "epoch", "draining", "folder", "kept", "data_roots", "mark", "labels")
     DAEMON_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     DEVICE_TYPE_FIELD_NUMBER: _ClassVar[int]
@@ -637,6 +645,7 @@ class Hello(_message.Message):
     KEPT_FIELD_NUMBER: _ClassVar[int]
     DATA_ROOTS_FIELD_NUMBER: _ClassVar[int]
     MARK_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
     daemon: str
     node: str
     device_type: str
@@ -653,7 +662,8 @@ class Hello(_message.Message):
     kept: _containers.RepeatedScalarFieldContainer[str]
     data_roots: DataRoots
     mark: JournalMark
-    def __init__(self, daemon: _Optional[str] = ..., node: _Optional[str] = ..., device_type: _Optional[str] = ..., device_index: _Optional[int] = ..., address: _Optional[str] = ..., incarnation: _Optional[int] = ..., running: _Optional[_Iterable[_Union[RunningAttempt, _Mapping]]] = ..., version: _Optional[str] = ..., protocol: _Optional[int] = ..., pid: _Optional[int] = ..., epoch: _Optional[int] = ..., draining: _Optional[bool] = ..., folder: _Optional[str] = ..., kept: _Optional[_Iterable[str]] = ..., data_roots: _Optional[_Union[DataRoots, _Mapping]] = ..., mark: _Optional[_Union[JournalMark, _Mapping]] = ...) -> None: ...
+    labels: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, daemon: _Optional[str] = ..., node: _Optional[str] = ..., device_type: _Optional[str] = ..., device_index: _Optional[int] = ..., address: _Optional[str] = ..., incarnation: _Optional[int] = ..., running: _Optional[_Iterable[_Union[RunningAttempt, _Mapping]]] = ..., version: _Optional[str] = ..., protocol: _Optional[int] = ..., pid: _Optional[int] = ..., epoch: _Optional[int] = ..., draining: _Optional[bool] = ..., folder: _Optional[str] = ..., kept: _Optional[_Iterable[str]] = ..., data_roots: _Optional[_Union[DataRoots, _Mapping]] = ..., mark: _Optional[_Union[JournalMark, _Mapping]] = ..., labels: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class DataRoots(_message.Message):
     __slots__ = ("folders",)

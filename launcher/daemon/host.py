@@ -282,6 +282,7 @@ class Host:
             kept=kept_jobs(settings.jobs_dir),
             data_roots=self._data_roots(),
             mark=read_mark(settings.state_dir),
+            labels=settings.labels,
         )
 
     def _data_roots(self) -> pb.DataRoots | None:

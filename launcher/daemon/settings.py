@@ -74,7 +74,7 @@ class DaemonSettings:
     their own, where this user may make them. certificate: of this daemon, so that its end is on the
     page of metrics; None: no TLS. data_roots: folders whose files graph jobs may use besides their
     own; (): as env says. shows_loss: the losses of jobs are on the page of metrics, for all who may
-    read that.
+    read that. labels: name=value, of this node, which jobs may require.
     """
 
     device: str
@@ -93,6 +93,7 @@ class DaemonSettings:
     use_groups: bool = True
     data_roots: tuple[Path, ...] = ()
     shows_loss: bool = False
+    labels: tuple[str, ...] = ()
     heartbeat_s: float = 1.0
     suspect_s: float = 3.0
     act_s: float = 10.0

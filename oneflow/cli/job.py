@@ -53,6 +53,15 @@ class _Submit(click.Command):
     help="Else cpu, or cuda where there is nothing else.",
 )
 @click.option("--nodes", type=int, help="On exactly so many nodes.")
+@click.option("--node", "only_nodes", multiple=True, help="On this node only; repeatable.")
+@click.option("--exclude", "exclude_nodes", multiple=True, help="Not on this node; repeatable.")
+@click.option(
+    "--require",
+    "require_labels",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="On nodes with this label only; repeatable.",
+)
 @click.option("--priority", type=int, help="Higher first.")
 @click.option("--env", type=PAIR, multiple=True, help="A variable of the ranks; repeatable.")
 @click.option(

@@ -96,7 +96,7 @@ def job_details(record: JobRecord, is_wide: bool = False) -> str:
     pairs |= {"state": record.state, "reason": record.reason, "cause": record.cause}
     pairs |= {"pending": record.pending, "owner": record.owner}
     pairs |= {"devices": f"{spec.size} {spec.device_type}", "attempt": record.attempt}
-    pairs |= {"after": spec.after}
+    pairs |= {"after": spec.after, "where": spec.where.strip()}
     pairs |= {"restarts": _restarts(record)}
     pairs |= {"time limit": show_duration(spec.time_limit_s) if spec.time_limit_s else ""}
     pairs |= {"step": _progress(record), "checkpoint": _checkpoint(record)}
@@ -162,7 +162,7 @@ def daemon_as_dict(daemon: pb.DaemonStatus) -> dict[str, Any]:
     names = ("id", "node", "device", "state", "epoch", "version", "pid", "job", "address")
     found = {n: getattr(daemon, n) for n in names} | {"heartbeat_age_s": daemon.heartbeat_age_s}
     use = {f.name: getattr(daemon.use, f.name) for f in daemon.use.DESCRIPTOR.fields}
-    return found | {"use": use if daemon.HasField("use") else None}
+    return found | {"labels": list(daemon.labels), "use": use if daemon.HasField("use") else None}
 
 
 def status_as_dict(status: pb.ClusterStatus) -> dict[str, Any]:
@@ -176,12 +176,13 @@ def status_as_dict(status: pb.ClusterStatus) -> dict[str, Any]:
 
 def daemon_table(daemons: Iterable[Any], is_wide: bool) -> str:
     titles = ["node", "device", "state", "job", "heartbeat"]
-    titles += ["epoch", "pid", "version", "address", *USE_TITLES] if is_wide else []
+    titles += ["epoch", "pid", "version", "address", "labels", *USE_TITLES] if is_wide else []
     rows = []
     for d in daemons:
         row: list[Any] = [d.node, d.device, d.state, d.job, f"{d.heartbeat_age_s:.1f}s"]
-        more = [d.epoch, d.pid, d.version, d.address, *_use(d)] if is_wide else []
-        rows.append(row + more)
+        if is_wide:
+            row += [d.epoch, d.pid, d.version, d.address, ",".join(d.labels), *_use(d)]
+        rows.append(row)
     return table(titles, rows)
 
 

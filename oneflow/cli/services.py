@@ -126,6 +126,7 @@ def _scheduler_settings(found: Settings) -> SchedulerSettings:
 @click.option("--tls-dir", type=FOLDER, help="ca.crt, daemon.crt and daemon.key.")
 @click.option("--allow-scripts/--no-allow-scripts", default=None, help="Run script jobs.")
 @DATA_ROOTS
+@click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="Jobs may require it.")
 @click.option("--train-loss/--no-train-loss", default=None, help="Show losses on /metrics.")
 @limit_options("daemon")
 def run_daemon(device: str, file: Path | None, **flags: object) -> None:
@@ -139,6 +140,7 @@ def run_daemon(device: str, file: Path | None, **flags: object) -> None:
 
     asked = given(flags)
     flags["data_roots"] = flags["data_roots"] or None
+    flags["labels"] = flags["labels"] or None
     asked |= {f"daemon.{name}": value for name, value in flags.items()}
     found = load_settings(asked, file)
     use_log_settings(found)
@@ -250,4 +252,5 @@ def _daemon_settings(device: str, found: Settings) -> DaemonSettings:
         ),
         cache_nbytes=found["daemon.cache_nbytes"],
         shows_loss=found["daemon.train_loss"],
+        labels=found["daemon.labels"],
     )

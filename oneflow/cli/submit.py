@@ -16,6 +16,7 @@ from oneflow.cluster.connection import StoreTroubleError
 from oneflow.cluster.job import Job
 from oneflow.cluster.submitting import OPTIONS, new_job_id, own_folders, read_job_file
 from oneflow.core.errors import ConfigError, JobSpecError
+from oneflow.scheduler.jobs.queue import allowed
 
 BESIDES = ("job_id", "working_dir", "array", "array_file")
 AGAIN_S = 5.0
@@ -92,9 +93,12 @@ def _warn_of_too_few(cluster: Cluster, job: Job) -> None:
     spec = job.status().spec
     kind = spec.device_type
     found = [d for d in cluster.status().daemons if d.device.partition(":")[0] == kind]
+    found = list(allowed(spec, found))
     nodes = len({daemon.node for daemon in found})
     if spec.devices > len(found):
-        said = f"{spec.devices} {kind} devices, and the cluster has {len(found) or 'none'}"
+        said = (
+            f"{spec.devices} {kind} devices{spec.where}, and the cluster has {len(found) or 'none'}"
+        )
     elif spec.nodes > nodes:
         said = f"{spec.nodes} nodes, and the cluster has {kind} devices on {nodes}"
     else:

@@ -90,8 +90,9 @@ class Cluster:
         nodes, name, priority, env, steps, max_restarts, restart_on, time_limit ("2h"),
         checkpoint_every, checkpoint_keep, checkpoint_dir, resume_from, after (the id of a job that
         must succeed before, "ID:any" for one that must end, or a list of these), hold=True (until
-        it is released); auto_parallel=True, zero=1 to 3, amp="bfloat16": see docs/JOBS.md; for a
-        graph also those of `flow.jobs.save`: data, inputs, outputs, record, stop_on_nonfinite.
+        it is released), only_nodes, exclude_nodes and require_labels ("gpu=h200", or lists);
+        auto_parallel=True, zero=1 to 3, amp="bfloat16": see docs/JOBS.md; for a graph also those
+        of `flow.jobs.save`: data, inputs, outputs, record, stop_on_nonfinite.
 
         Without a name it has that of the file. Raises JobSpecError for what cannot be accepted.
         """

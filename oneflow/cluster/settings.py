@@ -14,7 +14,7 @@ from typing import Any
 
 from oneflow.cluster.toml import check_keys, read_toml, suggestion
 from oneflow.core.config import FALSE_WORDS, TRUE_WORDS, current_config, split_address
-from oneflow.core.control_channel import socket_path
+from oneflow.core.control_channel import is_label, socket_path
 from oneflow.core.errors import ConfigError
 from oneflow.core.folders import check_unwritten
 from oneflow.services.quantities import parse_duration, parse_size
@@ -90,6 +90,7 @@ KEYS = (
     Key("daemon.token_file", "path", "", "file of the token to join with"),
     Key("daemon.tls_dir", "path", "", "folder of ca.crt, daemon.crt and daemon.key"),
     Key("daemon.data_roots", "folders", (), "folders whose files graph jobs may use"),
+    Key("daemon.labels", "list", (), "labels of this node, name=value, which jobs may require"),
     Key("daemon.allow_scripts", "flag", False, "run script jobs, if the scheduler sends any"),
     Key("daemon.memory_nbytes", "size", 0, "memory of each rank; 0: no limit"),
     Key("daemon.pids", "count", 4096, "processes and threads of each rank"),
@@ -241,6 +242,9 @@ def flags_for(settings: Settings, section: str) -> tuple[str, ...]:
             found += ["--data-root", root]
     if section == "scheduler" and settings.origin("scheduler.on_end") in ("flag", settings.file):
         found += ["--on-end", settings["scheduler.on_end"]]
+    if section == "daemon" and settings.origin("daemon.labels") == settings.file:
+        for label in settings["daemon.labels"]:
+            found += ["--label", label]
     if section == "scheduler" and settings.origin("scheduler.hosts") == settings.file:
         for host in settings["scheduler.hosts"]:
             found += ["--host", host]
@@ -324,6 +328,8 @@ def _checked(key: Key, value: Any, where: str) -> Any:
         odd = [v for v in value if not v or os.pathsep in v] if kind == "folders" else []
         if odd:
             raise ConfigError(f"{where}: {odd[0]!r} is no folder that a list as in PATH can name")
+        if key.name == "daemon.labels" and not all(map(is_label, value)):
+            raise ConfigError(f"{where}: {list(value)} is no list of labels, as gpu=h200")
         return tuple(value)
     if kind in ("text", "path", "address") and not isinstance(value, (str, Path)):
         raise ConfigError(f"{where}: {value!r} is not a text")

@@ -52,8 +52,14 @@ OPTIONS: dict[str, type | tuple[type, ...]] = {
     "amp": str,
     "after": list,
     "hold": bool,
+    "only_nodes": list,
+    "exclude_nodes": list,
+    "require_labels": list,
 }
 """Wishes of a job besides what it runs; keys of job.toml and arguments of `submit` alike."""
+
+LISTS = ("after", "only_nodes", "exclude_nodes", "require_labels")
+"""Those for which one text may stand in place of a list."""
 
 GRAPH_OPTIONS = ("data", "inputs", "steps", "outputs", "record", "stop_on_nonfinite")
 """Names of further arguments of `submit` for a graph: see `flow.jobs.save`."""
@@ -89,7 +95,7 @@ def make_spec(
     check_keys(given, OPTIONS, "job")
     for name, value in given.items():
         wanted = OPTIONS[name]
-        if name == "after" and isinstance(value, str):
+        if name in LISTS and isinstance(value, str):
             given[name] = value = [value]
         if isinstance(value, tuple) and wanted is list:
             given[name] = value = list(value)
@@ -99,8 +105,9 @@ def make_spec(
         given |= _devices(given["devices"])
     if "time_limit" in given:
         given["time_limit_s"] = parse_duration(given.pop("time_limit"), "time_limit")
-    if "restart_on" in given:
-        given["restart_on"] = tuple(str(rule) for rule in given["restart_on"])
+    for name in ("restart_on", "only_nodes", "exclude_nodes", "require_labels"):
+        if name in given:
+            given[name] = tuple(str(word) for word in given[name])
     if "after" in given:
         given["after"] = ",".join(str(job_id) for job_id in given["after"])
     given["env"] = {str(k): str(v) for k, v in given.get("env", {}).items()}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import builtins
 import ipaddress
 import os
+import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,6 +31,7 @@ MAX_PLACE_CHARS = 256
 MAX_SOCKET_NBYTES = 107  # of a Unix socket's path: the kernel's
 MAX_GRAPH_NBYTES = 64 << 20
 MAX_PLAN_NBYTES = 64 << 20
+_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./-]{0,62}=[A-Za-z0-9_./-]{0,63}")
 
 
 def channel_options() -> list[tuple[str, int]]:
@@ -95,6 +97,11 @@ def decode_error(type_name: str, text: str) -> Exception:
         except TypeError:  # UnicodeDecodeError and the like want more than a text
             pass
     return InternalError(f"{type_name}: {text}")
+
+
+def is_label(text: str) -> bool:
+    """Whether a node may have this label: name=value."""
+    return _LABEL.fullmatch(text) is not None
 
 
 def socket_path(address: str) -> Path | None:

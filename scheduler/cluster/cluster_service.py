@@ -80,6 +80,7 @@ class ClusterService(cluster_pb2_grpc.ClusterServicer):
             job=daemon.job,
             heartbeat_age_s=max(now - daemon.heard_at, 0.0),
             address=daemon.address,
+            labels=daemon.labels,
             use=use,
         )
 

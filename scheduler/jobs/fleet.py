@@ -120,6 +120,7 @@ class Fleet:
             version=hello.version,
             pid=hello.pid,
             folder=hello.folder,
+            labels=tuple(sorted(hello.labels)),
         )
         known = self.daemons.get(hello.daemon)
         if known is None or known.incarnation != hello.incarnation:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from oneflow.scheduler.jobs.attempt import Attempt, Intent
 from oneflow.scheduler.jobs.attempts import Attempts
 from oneflow.scheduler.jobs.fleet import Fleet
-from oneflow.scheduler.jobs.queue import largest
+from oneflow.scheduler.jobs.queue import allowed, largest
 from oneflow.scheduler.jobs.records import DaemonRecord, DaemonState, JobRecord, JobState
 from oneflow.scheduler.jobs.step_context import StepContext
 
@@ -65,7 +65,8 @@ class Growth:
         for job in self._waiting():
             kind = job.spec.device_type
             if kind in found and largest(job.spec, [d for d in present if d.device_type == kind]):
-                del found[kind]
+                usable = {daemon.id for daemon in allowed(job.spec, found[kind])}
+                found[kind] = [daemon for daemon in found[kind] if daemon.id not in usable]
         return found
 
     def _is_up(self, daemon: DaemonRecord) -> bool:

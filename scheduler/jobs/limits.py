@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Iterable
 
+from oneflow.core.control_channel import is_label
 from oneflow.core.errors import JobSpecError
 from oneflow.core.job_config import NO_OVERRIDES
 from oneflow.scheduler.jobs.records import REASONS, JobKind, JobSpec
@@ -24,6 +25,7 @@ MAX_RESTART_RULES = 64
 MAX_GRAPH_SIZES = 64  # of an elastic graph job, whose file is checked for each
 MAX_AFTER = 256
 MAX_ARRAY_INDEX = 1_000_000
+MAX_WHERE = 64  # nodes or labels that a job names, and labels of a node
 AFTER_ENDS = ("ok", "any")
 MAX_STEPS = 2**62
 MAX_TIME_LIMIT_S = 10 * 366 * 86400.0
@@ -66,6 +68,7 @@ GRAPH_VARIABLES = frozenset(
 _FOLDER = re.compile(r"([A-Za-z0-9][A-Za-z0-9_-]{0,62})(?:~([1-9][0-9]{0,8}))?")
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
+_NODE = re.compile(r"[A-Za-z0-9_.-]{1,253}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -116,6 +119,7 @@ def check_spec(spec: JobSpec) -> None:
         check_job_id(spec.array)
     elif spec.array_index or spec.array_limit:
         raise JobSpecError("array_index, array_limit: only a member of an array has them")
+    _check_where(spec)
     limit = spec.time_limit_s
     if not math.isfinite(limit) or not 0 <= limit <= MAX_TIME_LIMIT_S:
         raise JobSpecError(
@@ -135,6 +139,21 @@ def check_spec(spec: JobSpec) -> None:
 def check_priority(priority: int) -> None:
     """Raises JobSpecError."""
     _check_range("priority", priority, *RANGES["priority"])
+
+
+def _check_where(spec: JobSpec) -> None:
+    for name in ("only_nodes", "exclude_nodes", "require_labels"):
+        words: tuple[str, ...] = getattr(spec, name)
+        if len(words) > MAX_WHERE:
+            raise JobSpecError(f"{name}: {len(words)} of them, at most {MAX_WHERE} allowed")
+        for word in words:
+            if name == "require_labels" and not is_label(word):
+                raise JobSpecError(
+                    f"require_labels {_shown(word)}: must be name=value, of letters, digits, _, -, "
+                    ". and /"
+                )
+            if name != "require_labels" and not _NODE.fullmatch(word):
+                raise JobSpecError(f"{name} {_shown(word)}: must be the name of a node")
 
 
 def _check_after(after: str) -> None:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, MutableMapping, Sequence
 from typing import NamedTuple
 
-from oneflow.core.control_channel import MAX_TEXT_CHARS, PROTOCOL
+from oneflow.core.control_channel import MAX_TEXT_CHARS, PROTOCOL, is_label
 from oneflow.core.errors import ConfigError, ProtocolError
 from oneflow.core.metrics_samples import MAX_TOLD, Sample
 from oneflow.protos import cluster_pb2 as pb
@@ -25,6 +25,7 @@ from oneflow.scheduler.jobs.limits import (
     DEVICE_TYPES,
     MAX_PATH_NBYTES,
     MAX_STEPS,
+    MAX_WHERE,
     check_job_id,
     folder_name,
 )
@@ -124,6 +125,8 @@ def joined(hello: pb.Hello) -> DaemonJoined:
             f"daemon {hello.daemon}: invalid Hello (more than {MAX_RUNNING} ranks that run, more "
             f"than {MAX_KEPT} jobs kept, or no incarnation)"
         )
+    if len(hello.labels) > MAX_WHERE or not all(map(is_label, hello.labels)):
+        raise ProtocolError(f"daemon {hello.daemon}: no labels {str(hello.labels)[:80]}")
     if max(len(hello.mark.journal), len(hello.mark.start)) > MAX_MARK_CHARS:
         raise ProtocolError(f"daemon {hello.daemon}: no mark {hello.mark.start[:80]!r}")
     _check_step(hello.mark.attempts)

@@ -4,8 +4,9 @@ the same answer.
 * Higher priority first, first come first within one.
 * A job starts on all its devices at once or not at all, on one node if it fits on one.
 * An elastic job starts on as many devices as it may have and are free.
-* A job that would fit if all present devices were free keeps its place: no later job of the same
-  device type overtakes it. One that is too large for the whole cluster holds up nobody.
+* A job that names nodes or labels gets devices of such nodes only.
+* A job that would fit if all present devices that it may use were free keeps its place: no later
+  job gets any of these. One that is too large for the whole cluster holds up nobody.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 from oneflow.scheduler.jobs.records import (
     Assignment,
@@ -22,6 +24,19 @@ from oneflow.scheduler.jobs.records import (
     JobSpec,
 )
 
+
+class Device(Protocol):
+    """A device of a node, as the scheduler knows it or as it is told to clients."""
+
+    @property
+    def node(self) -> str: ...
+
+    @property
+    def labels(self) -> Iterable[str]: ...
+
+
+D = TypeVar("D", bound=Device)
+Where = tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]
 Places = dict[str, list[DaemonRecord]]  # node -> its devices, by index
 JOBS_NAMED = 3
 
@@ -66,25 +81,35 @@ class _Pool:
         self._present = [daemon for daemon in devices if daemon.state in present]
         up = [d for d in devices if d.state is DaemonState.UP and d.id not in unreachable]
         self._free = [daemon for daemon in up if daemon.id not in self._taken]
-        self._head = ""  # the job that is to be next
-        self._refused: set[tuple[int, int]] = set()  # devices, nodes: not to be had
-        self._words = ""
+        self._head = ""  # the job that is to be next on all of them
+        self._heads: dict[str, str] = {}  # the jobs that are to be next on some: device -> job
+        self._refused: set[tuple[int, int, Where]] = set()  # devices, nodes: not to be had
+        self._words: dict[Where, str] = {}
 
     def take(self, job: JobRecord) -> list[DaemonRecord]:
         """The devices it gets, which are taken from now on; [] if it has to wait."""
-        wanted = (job.spec.devices, job.spec.nodes)
+        spec, where = job.spec, _where(job.spec)
+        wanted = (spec.devices, spec.nodes, where)
         if self._head or wanted in self._refused:
             return []
-        chosen = largest(job.spec, self._free)
+        chosen = largest(spec, [d for d in self._free if d.id not in self._heads])
         if not chosen:
-            if place(*wanted, self._present):
-                self._head = job.id
+            present = allowed(spec, self._present)
+            if place(spec.devices, spec.nodes, present):
+                self._keep_place(job, present)
             self._refused.add(wanted)
             return []
         self._taken |= {daemon.id: job.id for daemon in chosen}
         self._free = [daemon for daemon in self._free if daemon.id not in self._taken]
-        self._words = ""
+        self._words = {}
         return chosen
+
+    def _keep_place(self, job: JobRecord, devices: Iterable[DaemonRecord]) -> None:
+        if not job.spec.where:
+            self._head = job.id
+        for daemon in devices:
+            self._heads.setdefault(daemon.id, job.id)
+        self._words = {}
 
     def why_not(self, job: JobRecord) -> str:
         """Say in the user's words what the job needs, and what the devices do instead."""
@@ -92,26 +117,52 @@ class _Pool:
         need = f"needs {spec.size} {spec.device_type} device{'' if spec.most == 1 else 's'}"
         if spec.nodes:
             need += f" on {spec.nodes} node{'' if spec.nodes == 1 else 's'}"
-        if not self._devices:
+        need += spec.where
+        devices = allowed(spec, self._devices)
+        if not devices:
             return f"{need}: the cluster has none"
-        if spec.devices > len(self._devices):
-            return f"{need}: the cluster has only {len(self._devices)}; it waits until more join"
-        self._words = self._words or self._describe()
-        if self._head and self._head != job.id:
-            return f"{need}: {self._words}; after job {self._head}, which is before it in the queue"
-        return f"{need}: {self._words}"
+        if spec.devices > len(devices):
+            return f"{need}: the cluster has only {len(devices)}; it waits until more join"
+        where = _where(spec)
+        if where not in self._words:
+            self._words[where] = self._describe(devices)
+        head = self._head or next((self._heads[d.id] for d in devices if d.id in self._heads), "")
+        if head and head != job.id:
+            return (
+                f"{need}: {self._words[where]}; after job {head}, which is before it in the queue"
+            )
+        return f"{need}: {self._words[where]}"
 
-    def _describe(self) -> str:
-        free = {daemon.id for daemon in self._free}
-        idle = [d for d in self._devices if d.id not in self._taken and d.id not in free]
+    def _describe(self, devices: Sequence[DaemonRecord]) -> str:
+        ids = {daemon.id for daemon in devices}
+        free = {daemon.id for daemon in self._free} & ids
+        idle = [d for d in devices if d.id not in self._taken and d.id not in free]
         states = Counter("unreachable" if d.state is DaemonState.UP else str(d.state) for d in idle)
         parts = [f"{len(free)} free", *(f"{states[state]} {state}" for state in sorted(states))]
-        busy = sorted(Counter(self._taken.values()).items())
+        taken = (job for daemon, job in self._taken.items() if daemon in ids)
+        busy = sorted(Counter(taken).items())
         parts += [f"{count} busy with job {job}" for job, count in busy[:JOBS_NAMED]]
         if len(busy) > JOBS_NAMED:
             others = sum(count for _, count in busy[JOBS_NAMED:])
             parts.append(f"{others} busy with {len(busy) - JOBS_NAMED} other jobs")
         return ", ".join(parts)
+
+
+def _where(spec: JobSpec) -> Where:
+    return spec.only_nodes, spec.exclude_nodes, spec.require_labels
+
+
+def allowed(spec: JobSpec, devices: Sequence[D]) -> Sequence[D]:
+    """Return those of the devices whose nodes the job may use."""
+    if not spec.where:
+        return devices
+    return [device for device in devices if _allows(spec, device)]
+
+
+def _allows(spec: JobSpec, device: Device) -> bool:
+    is_named = not spec.only_nodes or device.node in spec.only_nodes
+    is_excluded = device.node in spec.exclude_nodes
+    return is_named and not is_excluded and set(spec.require_labels) <= set(device.labels)
 
 
 def queue_order(jobs: Iterable[JobRecord]) -> list[JobRecord]:
@@ -121,6 +172,7 @@ def queue_order(jobs: Iterable[JobRecord]) -> list[JobRecord]:
 
 def largest(spec: JobSpec, free: Sequence[DaemonRecord]) -> list[DaemonRecord]:
     """The devices of each rank of the largest size that the job may have; [] if there is none."""
+    free = allowed(spec, free)
     for devices in range(min(spec.most, len(free)), spec.devices - 1, -1):
         if chosen := place(devices, spec.nodes, free):
             return chosen

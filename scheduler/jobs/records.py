@@ -89,6 +89,9 @@ class JobSpec:
     array: str = ""
     array_index: int = 0
     array_limit: int = 0
+    only_nodes: tuple[str, ...] = ()
+    exclude_nodes: tuple[str, ...] = ()
+    require_labels: tuple[str, ...] = ()
     max_devices: int = 0
 
     @property
@@ -100,6 +103,14 @@ class JobSpec:
     def size(self) -> str:
         """Return its number of devices for people: 3, or 3:4 of an elastic job."""
         return str(self.devices) if self.most == self.devices else f"{self.devices}:{self.most}"
+
+    @property
+    def where(self) -> str:
+        """Say which nodes it may run on, for people: ` with gpu=h200`; "" if on any."""
+        parts = [f" on {' or '.join(self.only_nodes)}"] if self.only_nodes else []
+        parts += [f" not on {', '.join(self.exclude_nodes)}"] if self.exclude_nodes else []
+        parts += [f" with {', '.join(self.require_labels)}"] if self.require_labels else []
+        return "".join(parts)
 
     @property
     def overrides(self) -> Overrides:
@@ -231,6 +242,7 @@ class DaemonRecord:
     version: str = ""
     pid: int = 0
     folder: str = ""  # where it keeps jobs
+    labels: tuple[str, ...] = ()  # name=value, of its node
 
     @property
     def device(self) -> str:

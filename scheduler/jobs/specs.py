@@ -43,6 +43,9 @@ def spec_from_proto(message: pb.JobSpec) -> JobSpec:
         kind=JobKind[pb.JobSpec.Kind.Name(message.kind)],
         argv=tuple(message.argv),
         restart_on=tuple(message.restart_on),
+        only_nodes=tuple(message.only_nodes),
+        exclude_nodes=tuple(message.exclude_nodes),
+        require_labels=tuple(message.require_labels),
         env=dict(message.env),
         **plain,
     )

@@ -173,3 +173,13 @@ def test_what_is_handed_on_is_what_others_would_not_read(
     wanted = ("--requests-per-s", "9.0", "--keep-jobs", "3", "--log-format", "json")
     assert flags_for(found, "scheduler") == (*wanted, "--host", "a")
     assert flags_for(found, "daemon") == ("--log-format", "json", "--train-loss")
+
+
+def test_labels_of_a_node_are_handed_on_and_checked(tmp_path: Path, env: dict[str, str]) -> None:
+    path = tmp_path / "cluster.toml"
+    path.write_text('[daemon]\nlabels = ["gpu=h200", "disk=nvme"]\n')
+    handed_on = flags_for(load_settings(None, path, env), "daemon")
+    assert handed_on == ("--label", "gpu=h200", "--label", "disk=nvme")
+    path.write_text('[daemon]\nlabels = ["gpu"]\n')
+    with pytest.raises(ConfigError, match="no list of labels, as gpu=h200"):
+        load_settings(None, path, env)

@@ -150,3 +150,11 @@ def test_a_checkpoint_of_this_machine_must_be_there(
 )
 def test_one_or_several_jobs_to_come_after(asked: object, after: str) -> None:
     assert make_spec(JobKind.SCRIPT, {"after": asked}, argv=("x",)).after == after
+
+
+def test_nodes_and_labels_reach_the_spec() -> None:
+    options = {"only_nodes": "a", "exclude_nodes": ["b"], "require_labels": ("gpu=h200", "x=1")}
+    spec = make_spec(JobKind.SCRIPT, options, argv=("x",))
+    found = spec.only_nodes, spec.exclude_nodes, spec.require_labels
+    assert found == (("a",), ("b",), ("gpu=h200", "x=1"))
+    assert spec.where == " on a not on b with gpu=h200, x=1"

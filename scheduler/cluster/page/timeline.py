@@ -148,7 +148,7 @@ def _order_of(acts: Sequence[_Act]) -> Any:
 
 
 def _last_steps(acts: Sequence[_Act]) -> list[_Act]:
-    """As many of the last steps as MAX_BARS has room for; the first acts of a larger one."""
+    """Return the last steps that MAX_BARS has room for; of a larger one its first acts."""
     by_step: dict[int, list[_Act]] = {}
     for act in acts:
         by_step.setdefault(act.step, []).append(act)

@@ -89,20 +89,16 @@ class PretendedDaemon:
         await self.attachment.run()
 
     async def _share(self, node: SharedLine) -> None:
-        """As a guest of the node's line, until that is lost. Beats as an `Attachment` does."""
+        """As a guest of the node's line, until that is lost."""
         self.guest = guest = node.add(self._hello())
-        beats = asyncio.ensure_future(self._beat(node, guest))
         while (message := await guest.mail.get()) is not None:
             if message.WhichOneof("kind") not in ("ack", "pace"):
                 self._step(message)
-        beats.cancel()
         self._lost()
 
-    async def _beat(self, node: SharedLine, guest: Guest) -> None:
-        for number in itertools.count(1):
-            beat = pb.DaemonBeat(number=number)
-            node.take(guest, pb.DaemonMessage(epoch=self.mind.epoch, beat=beat))
-            await asyncio.sleep(node._heartbeat_s)
+    def beat(self, number: int) -> None:
+        if self._node is not None and self.guest is not None and self.is_welcome:
+            self._say(pb.DaemonMessage(beat=pb.DaemonBeat(number=number)))
 
     def _say(self, message: pb.DaemonMessage) -> None:
         if self._node is None:
@@ -161,7 +157,7 @@ async def serve_daemons(given: dict[str, Any]) -> None:
     daemons: list[PretendedDaemon] = []
     lines: list[Attachment] = []
     for node in range(given["first"], given["last"]):
-        first = DaemonSettings(
+        own = DaemonSettings(
             device="cpu:0",
             scheduler=given["scheduler"],
             state_dir=Path("/nowhere"),
@@ -171,9 +167,9 @@ async def serve_daemons(given: dict[str, Any]) -> None:
             act_s=JOIN_S,
             env={},
         )
-        shared = SharedLine(first) if given["devices"] > 1 else None
+        shared = SharedLine(own) if given["devices"] > 1 else None
         for device in range(given["devices"]):
-            settings = replace(first, device=f"cpu:{device}")
+            settings = replace(own, device=f"cpu:{device}")
             daemons.append(PretendedDaemon(settings, 1, shared))
         lines.append(shared or daemons[-1].attachment)
     # Channels with the same options to one address share a connection.
@@ -181,6 +177,11 @@ async def serve_daemons(given: dict[str, Any]) -> None:
         line._open = partial(open_channel, line)  # type: ignore[method-assign]
     tasks = [asyncio.ensure_future(line.run()) for line in lines if isinstance(line, SharedLine)]
     tasks += [asyncio.ensure_future(daemon.run()) for daemon in daemons]
+    count = given["devices"]
+    for first, line in enumerate(lines):
+        if isinstance(line, SharedLine):
+            guests = daemons[first * count : (first + 1) * count]
+            tasks.append(asyncio.ensure_future(beat_for(line, guests)))
     reader = asyncio.ensure_future(asyncio.to_thread(sys.stdin.readline))
     while True:
         await asyncio.sleep(0.2)
@@ -193,6 +194,16 @@ async def serve_daemons(given: dict[str, Any]) -> None:
             for line in lines:
                 line._cut.set()
             reader = asyncio.ensure_future(asyncio.to_thread(sys.stdin.readline))
+
+
+async def beat_for(line: SharedLine, guests: list[PretendedDaemon]) -> None:
+    """Beat for all of a node in turn: with a timer each, they would take the processor that the
+    lines need.
+    """
+    for number in itertools.count(1):
+        for guest in guests:
+            guest.beat(number)
+        await asyncio.sleep(line._heartbeat_s)
 
 
 async def open_channel(line: Attachment) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from oneflow.core.errors import OneFlowError, ProtocolError
@@ -15,7 +16,7 @@ from oneflow.protos import cluster_pb2_grpc
 from oneflow.scheduler.cluster.auth import caller, check_file, check_node
 from oneflow.scheduler.cluster.lines import MAX_MAIL, Line, Mail, local_process
 from oneflow.scheduler.cluster.refusals import UnavailableError
-from oneflow.scheduler.jobs.events import DaemonGone
+from oneflow.scheduler.jobs.events import DaemonGone, LineBeat
 from oneflow.scheduler.jobs.messages import MAX_MESSAGE_NBYTES, event_of, joined, use_in
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ class DaemonsService(cluster_pb2_grpc.DaemonsServicer):
         if len(shared.lines) >= (1 if is_alone else MAX_SHARED):
             raise ProtocolError("more daemons say hello than may share a stream")
         hello = message.hello
-        event = joined(hello)
+        event = replace(joined(hello), line=hello.node if message.slot else "")
         check_node(caller().name, hello.daemon, hello.node)
         process = local_process(shared.peer, hello.pid)
         line = Line(hello, shared.peer, process, message.slot, shared.mail)
@@ -128,22 +129,20 @@ class DaemonsService(cluster_pb2_grpc.DaemonsServicer):
 
     def _take_beat(self, shared: _Stream, message: pb.DaemonMessage) -> None:
         """One beat of all who share the stream. Who is not welcomed yet has an old epoch."""
-        beat, was_heard = message.beat, message.slot not in shared.lines
+        beat, is_of_all = message.beat, message.slot not in shared.lines
         if len(beat.others) > MAX_SHARED:
             raise ProtocolError(f"a heartbeat of {len(beat.others)} daemons")
         use = use_in(beat)
         own = pb.Present(slot=message.slot, epoch=message.epoch)
+        heard = []
         for present in (own, *beat.others):
             line = shared.lines.get(present.slot)
-            if line is None or not line.is_open or not line.epoch:
-                continue
-            was_heard = True
-            line.use = use or line.use
-            number = pb.DaemonBeat(number=beat.number)
-            heard = pb.DaemonMessage(epoch=present.epoch, beat=number)
-            if (event := event_of(heard, line.daemon)) is not None:
-                self._driver.tell(event)
-        if was_heard:
+            if line is not None and line.is_open and line.epoch:
+                line.use = use or line.use
+                heard.append((line.daemon, present.epoch))
+        if heard:
+            self._driver.tell(LineBeat(tuple(heard)))
+        if heard or is_of_all:
             shared.answer(pb.SchedulerMessage(slot=message.slot, ack=beat.number))
 
     def _take_from(self, shared: _Stream, line: Line, message: pb.DaemonMessage, kind: str) -> None:

@@ -110,6 +110,7 @@ class Plans:
         self._tell, self._send, self._is_wanted = tell, send, is_wanted
         self._is_live = is_live
         self._digests = _load(self._path)
+        self._last_key: tuple[JobRecord | None, str] = None, ""
         self._under_way: dict[str, _Compile] = {}
         self._failed: dict[str, _Failure] = {}
         self._fitting: dict[tuple[object, ...], int] = {}  # files, as what they fit -> most steps
@@ -180,10 +181,11 @@ class Plans:
     def tell_prepare(self, action: TellPrepare) -> None:
         """Tells a daemon to prepare as soon as the plan is there."""
         record = action.record
-        key = _key(record, record.assignments)
         if not self._is_ours(record):
             self._send(action, "")
-        elif plan := self._plan_of(key):
+            return
+        key = self._key_of(record)
+        if plan := self._plan_of(key):
             self._send(action, plan)
         elif (failure := self._failed.get(key)) and time.monotonic() < failure.until:
             self._refuse(action, failure)
@@ -211,6 +213,12 @@ class Plans:
         """Ids of jobs that wait for the compiler with devices in hand."""
         compiles = self._under_way.values()
         return {job_id for compile_ in compiles for job_id, _, _ in compile_.waiting}
+
+    def _key_of(self, record: JobRecord) -> str:
+        """Return the key of an attempt's plan: found once for all its ranks, as it names all."""
+        if self._last_key[0] is not record:
+            self._last_key = record, _key(record, record.assignments)
+        return self._last_key[1]
 
     def _is_ours(self, record: JobRecord) -> bool:
         return self._compiler is not None and record.spec.kind is not JobKind.SCRIPT

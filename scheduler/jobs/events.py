@@ -66,9 +66,12 @@ class RemoveAsked:
 
 @dataclass(frozen=True)
 class DaemonJoined:
-    """A daemon joined the cluster, or came back to it."""
+    """A daemon joined the cluster, or came back to it. line: the one that it shares with others of
+    its node; "": it has one of its own.
+    """
 
     hello: pb.Hello
+    line: str = ""
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,13 @@ class Heard:
     @property
     def kind(self) -> str:
         return str(self.message.WhichOneof("kind") or "")
+
+
+@dataclass(frozen=True)
+class LineBeat:
+    """A heartbeat of all daemons that share a line. heard: each with the epoch that it knows."""
+
+    heard: tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True)
@@ -150,6 +160,7 @@ Event = (
     | RemoveAsked
     | DaemonJoined
     | Heard
+    | LineBeat
     | DaemonGone
     | DrainAsked
     | UndrainAsked

@@ -5,7 +5,7 @@ Rules that the code cannot show:
 * A daemon is silent -> suspect -> lost. Once lost it is fenced: even if it comes back, it must end
   what it runs and join anew with nothing running.
 * A broken connection alone loses nothing: the same incarnation may come back until it is lost.
-* In a large cluster each daemon beats less often, and may be silent for longer. What counts is the
+* In a large cluster each line beats less often, and may be silent for longer. What counts is the
   pace that it was told, by its Welcome or by the answer to what it said last.
 * Of two processes with one name the one that is here stays, while it is heard.
 * A drain and its undoing are durable before the daemon hears of them, and are told again after
@@ -16,6 +16,7 @@ Rules that the code cannot show:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from math import inf
@@ -55,6 +56,8 @@ class Fleet:
         self._all_until: float | None = None  # newcomers are drained as well
         self._lost_at: dict[str, float] = {}
         self._slow_s: dict[str, float] = {}  # as those here were told; see settings.py
+        self._lines: dict[str, str] = {}  # of those that are not lost
+        self._sharing: Counter[str] = Counter()  # daemons of each line
 
     # -- asking ------------------------------------------------------------------------------------
 
@@ -79,8 +82,8 @@ class Fleet:
 
     @property
     def slow_s(self) -> float:
-        """Return the pace of a cluster as large as this one is now."""
-        return self.desk.settings.slow_s(len(self.daemons) - len(self._lost_at))
+        """Return the pace of a cluster of as many lines as this one has now."""
+        return self.desk.settings.slow_s(len(self._sharing))
 
     def silence(self, daemon: str) -> Silence:
         """Return the limits of its silence, as they follow from the pace that it was told."""
@@ -104,8 +107,10 @@ class Fleet:
 
     # -- joining and leaving -----------------------------------------------------------------------
 
-    def join(self, hello: pb.Hello, job: str) -> DaemonRecord:
-        """Takes the daemon in under a new epoch. job: that still holds its device, or ""."""
+    def join(self, hello: pb.Hello, job: str, line: str) -> DaemonRecord:
+        """Takes the daemon in under a new epoch. job: that still holds its device, or "". line: the
+        one that it shares, or "".
+        """
         self.epoch += 1
         record = DaemonRecord(
             id=hello.daemon,
@@ -130,6 +135,7 @@ class Fleet:
         self.daemons[hello.daemon] = record
         self.away.discard(hello.daemon)
         self._lost_at.pop(hello.daemon, None)
+        self._note_line(hello.daemon, line or hello.daemon)
         self.desk.is_queue_stale = True
         self.desk.tell(SaveEpoch(self.epoch))
         slow_s = self._slow_s[hello.daemon] = self.slow_s
@@ -137,6 +143,16 @@ class Fleet:
         self._go_on_draining(hello)
         self.look_at(hello.daemon)
         return record
+
+    def _note_line(self, daemon: str, line: str) -> None:
+        """The daemon has this line from now on. "": none."""
+        before = self._lines.pop(daemon, "")
+        self._sharing[before] -= 1
+        if self._sharing[before] <= 0:
+            del self._sharing[before]
+        if line:
+            self._lines[daemon] = line
+            self._sharing[line] += 1
 
     def _go_on_draining(self, hello: pb.Hello) -> None:
         if self._all_until is not None:
@@ -169,6 +185,7 @@ class Fleet:
         self._note_drain(daemon, 0)
         self._lost_at.pop(daemon, None)
         self._slow_s.pop(daemon, None)
+        self._note_line(daemon, "")
         self.desk.is_queue_stale = True
 
     def died(self, daemon: str) -> None:
@@ -187,6 +204,7 @@ class Fleet:
         self._set(daemon, state=_GONE, job="")
         self._lost_at[daemon] = self.desk.now
         self._slow_s.pop(daemon, None)
+        self._note_line(daemon, "")
 
     # -- time --------------------------------------------------------------------------------------
 

@@ -19,7 +19,14 @@ from oneflow.core.errors import ConfigError, ProtocolError
 from oneflow.core.metrics_samples import MAX_TOLD, Sample
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.jobs.causes import shell_code
-from oneflow.scheduler.jobs.events import DaemonGone, DaemonJoined, Event, Heard, TellPrepare
+from oneflow.scheduler.jobs.events import (
+    DaemonGone,
+    DaemonJoined,
+    Event,
+    Heard,
+    LineBeat,
+    TellPrepare,
+)
 from oneflow.scheduler.jobs.journal import MAX_MARK_CHARS
 from oneflow.scheduler.jobs.limits import (
     DEVICE_TYPES,
@@ -154,6 +161,7 @@ def event_of(
         case "beat":
             if message.ByteSize() > MAX_BEAT_NBYTES:
                 raise ProtocolError(f"a heartbeat of {message.ByteSize()} bytes")
+            return LineBeat(((daemon, message.epoch),))
         case "prepared":
             _check_prepared(message.prepared)
         case "exited":

@@ -29,10 +29,7 @@ class Reports:
         self.attempts = attempts
 
     def hear(self, event: Heard) -> None:
-        """Take a message of a daemon; a beat says nothing of ranks."""
         message = event.message
-        if event.kind == "beat":
-            return
         said = getattr(message, event.kind)
         found = self.attempts.find(said.id, event.daemon)
         if found is None or found[1].is_over:

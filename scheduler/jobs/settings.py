@@ -9,7 +9,7 @@ from typing import NamedTuple
 from oneflow.core.blame import SETTLE_S
 from oneflow.core.errors import ConfigError
 
-BEATS_PER_S = 400.0  # of all daemons of a large cluster together
+BEATS_PER_S = 400.0  # of all lines of a large cluster together
 SUSPECT_BEATS, ACT_BEATS = 1.5, 4.0  # added beats by which the limits of silence grow
 LEAST_SLOW_S = 0.25
 
@@ -43,14 +43,14 @@ class Settings:
     keep_s: float = 30 * 86400.0  # after their end; 0: for good
     keep_failed_s: float = 90 * 86400.0  # the same of those that a checkpoint is left of
 
-    def slow_s(self, num_daemons: int) -> float:
-        """Return the seconds by which each daemon of a cluster of this size delays its beats, so
-        that the scheduler has no more than BEATS_PER_S to answer. They grow in steps of a fifth:
-        not every daemon that joins changes them for all the others.
+    def slow_s(self, num_lines: int) -> float:
+        """Return the seconds by which each line of a cluster of so many delays its beats, so that
+        the scheduler has no more than BEATS_PER_S to answer. They grow in steps of a fifth: not
+        every line that is new changes them for all the others.
         """
-        if num_daemons <= self.fast_daemons:
+        if num_lines <= self.fast_daemons:
             return 0.0
-        exact = max((num_daemons - self.fast_daemons) / BEATS_PER_S, LEAST_SLOW_S)
+        exact = max((num_lines - self.fast_daemons) / BEATS_PER_S, LEAST_SLOW_S)
         return float(2 ** (math.ceil(4 * math.log2(exact)) / 4))
 
     def silence(self, slow_s: float) -> Silence:

@@ -39,6 +39,7 @@ from oneflow.scheduler.jobs.events import (
     DrainAsked,
     Event,
     Heard,
+    LineBeat,
     Rejected,
     RemoveAsked,
     RestartAsked,
@@ -199,6 +200,12 @@ class Table:
                 self._join(event)
             case DaemonGone() | Heard():
                 self._hear(event)
+            case LineBeat(heard=heard):
+                for daemon, epoch in heard:
+                    if self._fleet.is_current(daemon, epoch):
+                        self._fleet.hear(daemon)
+                    else:
+                        self._refuse_stale(event, daemon, epoch)
 
     # -- users -------------------------------------------------------------------------------------
 
@@ -338,7 +345,7 @@ class Table:
             return
         mine = self._attempts.on(daemon)
         self._look_at_mark(hello)
-        self._fleet.join(hello, self._attempts.holder(daemon))
+        self._fleet.join(hello, self._attempts.holder(daemon), event.line)
         running = {(r.id.job_id, r.id.attempt, r.id.rank): r for r in hello.running}
         for attempt, rank in mine:
             said = running.get((attempt.job_id, attempt.number, rank.number))
@@ -373,7 +380,8 @@ class Table:
 
     def _hear(self, event: Heard | DaemonGone) -> None:
         if not self._fleet.is_current(event.daemon, event.epoch):
-            self._refuse_stale(event)
+            if isinstance(event, Heard):  # else of a connection that has been replaced
+                self._refuse_stale(event, event.daemon, event.epoch)
             return
         if isinstance(event, DaemonGone):
             self._gone(event)
@@ -381,15 +389,13 @@ class Table:
         self._fleet.hear(event.daemon)
         self._reports.hear(event)
 
-    def _refuse_stale(self, event: Heard | DaemonGone) -> None:
-        known = self._fleet.daemons.get(event.daemon)
-        if isinstance(event, DaemonGone):
-            return  # of a connection that has been replaced
-        if known is not None and known.epoch == event.epoch:  # it does not know yet
+    def _refuse_stale(self, event: Heard | LineBeat, daemon: str, epoch: int) -> None:
+        known = self._fleet.daemons.get(daemon)
+        if known is not None and known.epoch == epoch:  # it does not know yet
             why = f"daemon {known.id} was given up: join anew"
             self._desk.tell(TellFenced(known.id, known.incarnation, why))
         now = f"epoch {known.epoch}" if known else "not joined"
-        said = f"a message of daemon {event.daemon} has epoch {event.epoch}, but it is {now}"
+        said = f"a message of daemon {daemon} has epoch {epoch}, but it is {now}"
         self._refuse(event, said, "stale_epoch")
 
     def _gone(self, event: DaemonGone) -> None:

@@ -15,7 +15,7 @@ from oneflow.scheduler.jobs.events import (
     DaemonGone,
     DaemonJoined,
     Event,
-    Heard,
+    LineBeat,
     Rejected,
     Remove,
     RestartAsked,
@@ -229,17 +229,16 @@ class SimulatedScheduler:
         if isinstance(message, DaemonJoined):
             hello = message.hello
             self.newcomers[hello.daemon, hello.incarnation] = connection
-        is_beat = isinstance(message, Heard) and message.kind == "beat"
-        if is_beat:
+        if isinstance(message, LineBeat):
             connection.send("down", "ack")
         self.step(message)
-        if is_beat and self._is_stale(message):
+        if isinstance(message, LineBeat) and any(self._is_stale(*one) for one in message.heard):
             connection.break_off()
 
-    def _is_stale(self, message: Heard) -> bool:
+    def _is_stale(self, daemon: str, epoch: int) -> bool:
         """Refuses a daemon that we do not know as it is: it has to join."""
-        known = self.table.daemons.get(message.daemon)
-        return known is None or known.epoch != message.epoch
+        known = self.table.daemons.get(daemon)
+        return known is None or known.epoch != epoch
 
     def connection_broke(self, connection: Connection) -> None:
         if not self.is_up:

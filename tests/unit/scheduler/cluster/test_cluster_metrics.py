@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.cluster.auth import ROLES
 from oneflow.scheduler.cluster.metrics import ClusterMetrics, make_registry
-from oneflow.scheduler.jobs.events import DaemonJoined, Heard, Submitted
+from oneflow.scheduler.jobs.events import DaemonJoined, LineBeat, Submitted
 from oneflow.scheduler.jobs.records import REASONS, JobRecord, JobSpec, JobState
 from oneflow.scheduler.jobs.table import Table
 from oneflow.services.http_server import is_host_allowed
@@ -80,7 +80,7 @@ def test_gauges_follow_the_table(tmp_path: Path) -> None:
     wall = time.time() - 5
     table.step(Submitted("a", JobSpec(argv=("x",), devices=2), "me", "k", wall), 1.0)
     table.step(Submitted("b", JobSpec(argv=("x",), devices=4), "me", "k", wall), 1.0)
-    table.step(Heard("n1/cpu:0", pb.DaemonMessage(epoch=1, beat=pb.DaemonBeat())), 2.0)
+    table.step(LineBeat((("n1/cpu:0", 1),)), 2.0)
     metrics.refresh(table, 4.0)
     assert (metrics.jobs["STARTING"], metrics.jobs["QUEUED"]) == (1, 1)
     assert metrics.slots["cpu", "reserved"] == 2

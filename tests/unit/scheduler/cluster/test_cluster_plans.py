@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 import logging
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +19,8 @@ from oneflow.scheduler.cluster.blobs import Blobs
 from oneflow.scheduler.cluster.plans import Plans, Turns
 from oneflow.scheduler.cluster.refusals import UnavailableError
 from oneflow.scheduler.cluster.settings import Limits
-from oneflow.scheduler.jobs.records import JobKind, JobRecord, JobSpec
+from oneflow.scheduler.jobs.events import TellPrepare
+from oneflow.scheduler.jobs.records import Assignment, JobKind, JobRecord, JobSpec
 from tests.support.waiting import WAIT_S
 
 
@@ -163,6 +164,30 @@ def test_who_waits_when_the_scheduler_stops_is_told_so(
         slow = asyncio.run(scene())
     assert sorted(slow.compiled) == ["first", "third"]
     assert not caplog.records
+    slow.close()
+
+
+def test_the_places_of_all_ranks_are_not_looked_at_for_each_of_them(tmp_path: Path) -> None:
+    looks = 0
+
+    class Places(tuple[Assignment, ...]):
+        def __iter__(self) -> Iterator[Assignment]:
+            nonlocal looks
+            looks += 1
+            return super().__iter__()
+
+    async def scene() -> Slow:
+        slow = Slow(tmp_path)
+        places = Places(Assignment(r, f"n{r}/cpu:0", f"n{r}", "cpu:0") for r in range(8))
+        record = JobRecord("j1", slow.spec("a"), assignments=places, attempt=1)
+        for place in places[:]:
+            slow.plans.tell_prepare(TellPrepare(place.daemon, record, place.rank, 0, 1, ""))
+        await slow.end()
+        return slow
+
+    slow = asyncio.run(scene())
+    assert slow.compiled == ["a"]
+    assert looks <= 2  # to ask for the plan, and to compile it
     slow.close()
 
 

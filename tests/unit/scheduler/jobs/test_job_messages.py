@@ -11,7 +11,15 @@ from oneflow.core.errors import ConfigError, ProtocolError
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.cluster.driver import _compacted
 from oneflow.scheduler.cluster.logs import Wanted
-from oneflow.scheduler.jobs.events import DaemonGone, Heard, Remove, Save, SaveEpoch, TellPrepare
+from oneflow.scheduler.jobs.events import (
+    DaemonGone,
+    Heard,
+    LineBeat,
+    Remove,
+    Save,
+    SaveEpoch,
+    TellPrepare,
+)
 from oneflow.scheduler.jobs.messages import event_of, joined, prepare_message
 from oneflow.scheduler.jobs.records import JobRecord, JobSpec
 
@@ -80,7 +88,7 @@ def test_a_daemon_of_another_protocol_is_told_both() -> None:
 
 def test_messages_become_events() -> None:
     beat = pb.DaemonMessage(epoch=3, beat=pb.DaemonBeat(number=1))
-    assert event_of(beat, "d", lambda: 9.0) == Heard("d", beat, 9.0)
+    assert event_of(beat, "d", lambda: 9.0) == LineBeat((("d", 3),))
     exited = pb.Exited(id=KEY, exit_code=-9, reason="SIGNAL", cause="k" * 20_000, seen_s=-1.0)
     event = event_of(pb.DaemonMessage(epoch=3, exited=exited), "d")
     assert isinstance(event, Heard) and (event.kind, event.epoch) == ("exited", 3)

@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from oneflow.protos import cluster_pb2 as pb
-from oneflow.scheduler.jobs.events import DaemonGone, TellPace, TellWelcome, Ticked
+from oneflow.scheduler.jobs.events import (
+    DaemonGone,
+    DaemonJoined,
+    LineBeat,
+    Rejected,
+    TellPace,
+    TellWelcome,
+    Ticked,
+)
 from oneflow.scheduler.jobs.records import DaemonState
 from oneflow.scheduler.jobs.settings import BEATS_PER_S, LEAST_SLOW_S, Settings
 
@@ -45,6 +53,29 @@ def test_a_daemon_is_told_the_pace_of_its_cluster_when_it_joins_and_when_it_is_h
     rig.hear("n1/cpu:0", leaving=pb.Empty())
     rig.hear("n0/cpu:0", beat=pb.DaemonBeat())
     assert [told.slow_s for told in rig.told(TellPace)] == [0.0]
+
+
+def test_daemons_that_share_a_line_slow_it_down_no_more_than_one() -> None:
+    rig = Rig(2, settings=FEW)  # two lines
+    for number in range(3):
+        hello = pb.Hello(daemon=f"n1/cpu:{number}", node="n1", incarnation=7)
+        rig.do(DaemonJoined(hello, line="n1"))
+        assert [told.slow_s for told in rig.told(TellWelcome)] == [LEAST_SLOW_S]
+    for number in range(3):
+        rig.hear(f"n1/cpu:{number}", leaving=pb.Empty())
+        rig.hear("n0/cpu:0", beat=pb.DaemonBeat())
+        paces = [told.slow_s for told in rig.told(TellPace)]
+        assert paces == ([LEAST_SLOW_S] if number == 0 else [0.0] if number == 2 else [])
+
+
+def test_one_beat_is_heard_of_all_who_share_the_line_but_for_old_epochs() -> None:
+    rig = Rig(3)
+    first, second, old = (f"n0/cpu:{number}" for number in range(3))
+    rig.do(LineBeat(((first, rig.epoch(first)), (second, rig.epoch(second)), (old, 99))), 2.5)
+    heard = [rig.table.daemons[name].heard_at == rig.now for name in (first, second, old)]
+    assert heard == [True, True, False]
+    (refused,) = rig.told(Rejected)
+    assert refused.reason == "stale_epoch" and f"daemon {old} has epoch 99" in refused.message
 
 
 def test_silence_is_judged_by_the_pace_that_a_daemon_was_told() -> None:

@@ -1,0 +1,113 @@
+"""One stream of several daemons at the scheduler: slots, one beat, ends of one and of all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from types import SimpleNamespace
+from typing import Any
+
+from oneflow.core.control_channel import PROTOCOL
+from oneflow.protos import cluster_pb2 as pb
+from oneflow.scheduler.cluster.auth import Caller, act_as
+from oneflow.scheduler.cluster.daemons_service import DaemonsService
+from oneflow.scheduler.cluster.lines import Lines
+from oneflow.scheduler.jobs.events import DaemonGone, DaemonJoined, LineBeat
+
+
+def hello(slot: int) -> pb.DaemonMessage:
+    said = pb.Hello(
+        daemon=f"n/cpu:{slot}",
+        node="n",
+        device_type="cpu",
+        device_index=slot,
+        address="n.local",
+        incarnation=slot,
+        protocol=PROTOCOL,
+    )
+    return pb.DaemonMessage(slot=slot, hello=said)
+
+
+def beat(*heard: tuple[int, int]) -> pb.DaemonMessage:
+    others = [pb.Present(slot=slot, epoch=epoch) for slot, epoch in heard]
+    return pb.DaemonMessage(beat=pb.DaemonBeat(number=5, others=others))
+
+
+class Rig:
+    """The service without a table: `events` are what that would hear."""
+
+    def __init__(self) -> None:
+        self.events: list[Any] = []
+        self.lines = Lines()
+        driver = SimpleNamespace(tell=self.events.append, room=lambda: asyncio.sleep(0))
+        state: Any = SimpleNamespace(driver=driver, lines=self.lines, metrics=None)
+        self.service = DaemonsService(state)
+
+    def welcome(self, slot: int) -> None:
+        line = self.lines.welcome(f"n/cpu:{slot}", slot, 10 + slot)
+        assert line is not None
+        line.send(pb.SchedulerMessage(welcome=pb.Welcome(epoch=10 + slot)))
+
+    def refuse(self, slot: int) -> None:
+        for line in self.lines.of_incarnation(f"n/cpu:{slot}", slot):
+            line.send(pb.SchedulerMessage(fenced="another is here"))
+            line.close("another is here")
+
+    def attach(self, *said: pb.DaemonMessage | Callable[[], None]) -> list[pb.SchedulerMessage]:
+        """Return what the stream is told, when this was said and done over it, until it ends."""
+
+        async def words() -> AsyncIterator[pb.DaemonMessage]:
+            for one in said:
+                if isinstance(one, pb.DaemonMessage):
+                    yield one
+                else:
+                    one()
+
+        async def scene() -> list[pb.SchedulerMessage]:
+            act_as(Caller("daemon", "daemon", ""))
+            context: Any = SimpleNamespace(peer=lambda: "ipv4:10.0.0.1:4000")
+            return [message async for message in self.service.Attach(words(), context)]
+
+        return asyncio.run(scene())
+
+
+def told(messages: list[pb.SchedulerMessage]) -> list[tuple[int, str | None]]:
+    return [(message.slot, message.WhichOneof("kind")) for message in messages]
+
+
+def test_daemons_of_one_stream_join_each_for_itself_and_are_lost_together() -> None:
+    rig = Rig()
+    said = rig.attach(
+        hello(1), hello(2), lambda: rig.welcome(1), lambda: rig.welcome(2), beat((1, 11), (2, 12))
+    )
+    joined = [event for event in rig.events if isinstance(event, DaemonJoined)]
+    assert [(e.hello.daemon, e.line) for e in joined] == [("n/cpu:1", "n"), ("n/cpu:2", "n")]
+    assert rig.events[2:] == [
+        LineBeat((("n/cpu:1", 11), ("n/cpu:2", 12))),
+        DaemonGone("n/cpu:1", 11, "lost"),
+        DaemonGone("n/cpu:2", 12, "lost"),
+    ]
+    both = [(1, "welcome"), (2, "welcome"), (0, "ack"), (1, "closed"), (2, "closed")]
+    assert told(said) == both
+
+
+def test_who_is_refused_ends_its_own_slot_and_not_the_line() -> None:
+    rig = Rig()
+    said = rig.attach(
+        hello(1), hello(2), lambda: rig.welcome(1), lambda: rig.refuse(2), beat((1, 11), (2, 12))
+    )
+    assert told(said)[:4] == [(1, "welcome"), (2, "fenced"), (2, "closed"), (0, "ack")]
+    assert rig.events[2:] == [LineBeat((("n/cpu:1", 11),)), DaemonGone("n/cpu:1", 11, "lost")]
+
+
+def test_a_daemon_that_died_leaves_the_line_to_the_others() -> None:
+    rig = Rig()
+    died = pb.DaemonMessage(slot=2, closed=True)
+    rig.attach(
+        hello(1), hello(2), lambda: rig.welcome(1), lambda: rig.welcome(2), died, beat((1, 11))
+    )
+    assert rig.events[2:] == [
+        DaemonGone("n/cpu:2", 12, "died"),
+        LineBeat((("n/cpu:1", 11),)),
+        DaemonGone("n/cpu:1", 11, "lost"),
+    ]

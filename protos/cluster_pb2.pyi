@@ -444,6 +444,32 @@ class TraceReply(_message.Message):
     ranks: _containers.RepeatedCompositeFieldContainer[TraceState]
     def __init__(self, ranks: _Optional[_Iterable[_Union[TraceState, _Mapping]]] = ...) -> None: ...
 
+class ExecRequest(_message.Message):
+    __slots__ = ("job_id", "rank", "argv", "limit_s")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    ARGV_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_S_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    rank: int
+    argv: _containers.RepeatedScalarFieldContainer[str]
+    limit_s: float
+    def __init__(self, job_id: _Optional[str] = ..., rank: _Optional[int] = ..., argv: _Optional[_Iterable[str]] = ..., limit_s: _Optional[float] = ...) -> None: ...
+
+class ExecPiece(_message.Message):
+    __slots__ = ("stream", "data", "is_last", "exit_code", "note")
+    STREAM_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    IS_LAST_FIELD_NUMBER: _ClassVar[int]
+    EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
+    NOTE_FIELD_NUMBER: _ClassVar[int]
+    stream: str
+    data: bytes
+    is_last: bool
+    exit_code: int
+    note: str
+    def __init__(self, stream: _Optional[str] = ..., data: _Optional[bytes] = ..., is_last: _Optional[bool] = ..., exit_code: _Optional[int] = ..., note: _Optional[str] = ...) -> None: ...
+
 class UsageRequest(_message.Message):
     __slots__ = ("by", "since")
     BY_FIELD_NUMBER: _ClassVar[int]
@@ -829,8 +855,26 @@ class Inspected(_message.Message):
     trace: TraceState
     def __init__(self, request: _Optional[int] = ..., text: _Optional[str] = ..., error: _Optional[str] = ..., trace: _Optional[_Union[TraceState, _Mapping]] = ...) -> None: ...
 
+class ExecData(_message.Message):
+    __slots__ = ("request", "stream", "data", "is_last", "exit_code", "note", "error")
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    STREAM_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    IS_LAST_FIELD_NUMBER: _ClassVar[int]
+    EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
+    NOTE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    request: int
+    stream: str
+    data: bytes
+    is_last: bool
+    exit_code: int
+    note: str
+    error: str
+    def __init__(self, request: _Optional[int] = ..., stream: _Optional[str] = ..., data: _Optional[bytes] = ..., is_last: _Optional[bool] = ..., exit_code: _Optional[int] = ..., note: _Optional[str] = ..., error: _Optional[str] = ...) -> None: ...
+
 class DaemonMessage(_message.Message):
-    __slots__ = ("epoch", "slot", "hello", "beat", "prepared", "exited", "progress", "log", "infer", "file", "leaving", "inspected", "failing", "closed")
+    __slots__ = ("epoch", "slot", "hello", "beat", "prepared", "exited", "progress", "log", "infer", "file", "leaving", "inspected", "failing", "exec", "closed")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     SLOT_FIELD_NUMBER: _ClassVar[int]
     HELLO_FIELD_NUMBER: _ClassVar[int]
@@ -844,6 +888,7 @@ class DaemonMessage(_message.Message):
     LEAVING_FIELD_NUMBER: _ClassVar[int]
     INSPECTED_FIELD_NUMBER: _ClassVar[int]
     FAILING_FIELD_NUMBER: _ClassVar[int]
+    EXEC_FIELD_NUMBER: _ClassVar[int]
     CLOSED_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     slot: int
@@ -858,8 +903,9 @@ class DaemonMessage(_message.Message):
     leaving: Empty
     inspected: Inspected
     failing: Exited
+    exec: ExecData
     closed: bool
-    def __init__(self, epoch: _Optional[int] = ..., slot: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., beat: _Optional[_Union[DaemonBeat, _Mapping]] = ..., prepared: _Optional[_Union[Prepared, _Mapping]] = ..., exited: _Optional[_Union[Exited, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., log: _Optional[_Union[LogData, _Mapping]] = ..., infer: _Optional[_Union[InferData, _Mapping]] = ..., file: _Optional[_Union[FileData, _Mapping]] = ..., leaving: _Optional[_Union[Empty, _Mapping]] = ..., inspected: _Optional[_Union[Inspected, _Mapping]] = ..., failing: _Optional[_Union[Exited, _Mapping]] = ..., closed: _Optional[bool] = ...) -> None: ...
+    def __init__(self, epoch: _Optional[int] = ..., slot: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., beat: _Optional[_Union[DaemonBeat, _Mapping]] = ..., prepared: _Optional[_Union[Prepared, _Mapping]] = ..., exited: _Optional[_Union[Exited, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., log: _Optional[_Union[LogData, _Mapping]] = ..., infer: _Optional[_Union[InferData, _Mapping]] = ..., file: _Optional[_Union[FileData, _Mapping]] = ..., leaving: _Optional[_Union[Empty, _Mapping]] = ..., inspected: _Optional[_Union[Inspected, _Mapping]] = ..., failing: _Optional[_Union[Exited, _Mapping]] = ..., exec: _Optional[_Union[ExecData, _Mapping]] = ..., closed: _Optional[bool] = ...) -> None: ...
 
 class Welcome(_message.Message):
     __slots__ = ("epoch", "heartbeat_s", "suspect_s", "act_s")
@@ -981,8 +1027,22 @@ class ReadFile(_message.Message):
     life: int
     def __init__(self, request: _Optional[int] = ..., job_id: _Optional[str] = ..., name: _Optional[str] = ..., life: _Optional[int] = ...) -> None: ...
 
+class Exec(_message.Message):
+    __slots__ = ("request", "id", "argv", "limit_s", "is_cancelled")
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    ARGV_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_S_FIELD_NUMBER: _ClassVar[int]
+    IS_CANCELLED_FIELD_NUMBER: _ClassVar[int]
+    request: int
+    id: AttemptId
+    argv: _containers.RepeatedScalarFieldContainer[str]
+    limit_s: float
+    is_cancelled: bool
+    def __init__(self, request: _Optional[int] = ..., id: _Optional[_Union[AttemptId, _Mapping]] = ..., argv: _Optional[_Iterable[str]] = ..., limit_s: _Optional[float] = ..., is_cancelled: _Optional[bool] = ...) -> None: ...
+
 class SchedulerMessage(_message.Message):
-    __slots__ = ("slot", "welcome", "fenced", "prepare", "start", "stop", "forget", "read_log", "infer", "read_file", "ack", "drain", "noted", "inspect", "retire", "pace", "closed")
+    __slots__ = ("slot", "welcome", "fenced", "prepare", "start", "stop", "forget", "read_log", "infer", "read_file", "ack", "drain", "noted", "inspect", "retire", "exec", "pace", "closed")
     SLOT_FIELD_NUMBER: _ClassVar[int]
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     FENCED_FIELD_NUMBER: _ClassVar[int]
@@ -998,6 +1058,7 @@ class SchedulerMessage(_message.Message):
     NOTED_FIELD_NUMBER: _ClassVar[int]
     INSPECT_FIELD_NUMBER: _ClassVar[int]
     RETIRE_FIELD_NUMBER: _ClassVar[int]
+    EXEC_FIELD_NUMBER: _ClassVar[int]
     PACE_FIELD_NUMBER: _ClassVar[int]
     CLOSED_FIELD_NUMBER: _ClassVar[int]
     slot: int
@@ -1015,9 +1076,10 @@ class SchedulerMessage(_message.Message):
     noted: AttemptId
     inspect: Inspect
     retire: str
+    exec: Exec
     pace: Pace
     closed: str
-    def __init__(self, slot: _Optional[int] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., fenced: _Optional[str] = ..., prepare: _Optional[_Union[Prepare, _Mapping]] = ..., start: _Optional[_Union[Start, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., forget: _Optional[str] = ..., read_log: _Optional[_Union[ReadLog, _Mapping]] = ..., infer: _Optional[_Union[Infer, _Mapping]] = ..., read_file: _Optional[_Union[ReadFile, _Mapping]] = ..., ack: _Optional[int] = ..., drain: _Optional[bool] = ..., noted: _Optional[_Union[AttemptId, _Mapping]] = ..., inspect: _Optional[_Union[Inspect, _Mapping]] = ..., retire: _Optional[str] = ..., pace: _Optional[_Union[Pace, _Mapping]] = ..., closed: _Optional[str] = ...) -> None: ...
+    def __init__(self, slot: _Optional[int] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., fenced: _Optional[str] = ..., prepare: _Optional[_Union[Prepare, _Mapping]] = ..., start: _Optional[_Union[Start, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., forget: _Optional[str] = ..., read_log: _Optional[_Union[ReadLog, _Mapping]] = ..., infer: _Optional[_Union[Infer, _Mapping]] = ..., read_file: _Optional[_Union[ReadFile, _Mapping]] = ..., ack: _Optional[int] = ..., drain: _Optional[bool] = ..., noted: _Optional[_Union[AttemptId, _Mapping]] = ..., inspect: _Optional[_Union[Inspect, _Mapping]] = ..., retire: _Optional[str] = ..., exec: _Optional[_Union[Exec, _Mapping]] = ..., pace: _Optional[_Union[Pace, _Mapping]] = ..., closed: _Optional[str] = ...) -> None: ...
 
 class Begin(_message.Message):
     __slots__ = ("prepare", "master_addr", "master_port", "job_file", "plan_file", "job_dir", "env")

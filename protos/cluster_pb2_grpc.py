@@ -95,6 +95,11 @@ class JobsStub(object):
                 request_serializer=oneflow_dot_protos_dot_cluster__pb2.TraceRequest.SerializeToString,
                 response_deserializer=oneflow_dot_protos_dot_cluster__pb2.TraceReply.FromString,
                 _registered_method=True)
+        self.Exec = channel.unary_stream(
+                '/oneflow.Jobs/Exec',
+                request_serializer=oneflow_dot_protos_dot_cluster__pb2.ExecRequest.SerializeToString,
+                response_deserializer=oneflow_dot_protos_dot_cluster__pb2.ExecPiece.FromString,
+                _registered_method=True)
         self.Usage = channel.unary_unary(
                 '/oneflow.Jobs/Usage',
                 request_serializer=oneflow_dot_protos_dot_cluster__pb2.UsageRequest.SerializeToString,
@@ -204,6 +209,12 @@ class JobsServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Exec(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Usage(self, request, context):
         """the caller's own; an admin's: all
         """
@@ -293,6 +304,11 @@ def add_JobsServicer_to_server(servicer, server):
                     servicer.Trace,
                     request_deserializer=oneflow_dot_protos_dot_cluster__pb2.TraceRequest.FromString,
                     response_serializer=oneflow_dot_protos_dot_cluster__pb2.TraceReply.SerializeToString,
+            ),
+            'Exec': grpc.unary_stream_rpc_method_handler(
+                    servicer.Exec,
+                    request_deserializer=oneflow_dot_protos_dot_cluster__pb2.ExecRequest.FromString,
+                    response_serializer=oneflow_dot_protos_dot_cluster__pb2.ExecPiece.SerializeToString,
             ),
             'Usage': grpc.unary_unary_rpc_method_handler(
                     servicer.Usage,
@@ -732,6 +748,33 @@ class Jobs(object):
             '/oneflow.Jobs/Trace',
             oneflow_dot_protos_dot_cluster__pb2.TraceRequest.SerializeToString,
             oneflow_dot_protos_dot_cluster__pb2.TraceReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Exec(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/oneflow.Jobs/Exec',
+            oneflow_dot_protos_dot_cluster__pb2.ExecRequest.SerializeToString,
+            oneflow_dot_protos_dot_cluster__pb2.ExecPiece.FromString,
             options,
             channel_credentials,
             insecure,

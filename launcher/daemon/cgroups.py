@@ -55,6 +55,14 @@ class Group:
         for entry in self.entries:
             os.write(entry, str(pid).encode())
 
+    def entered(self) -> Group:
+        """The same group, for one more child to enter. Raises OSError if it is gone."""
+        twin = Group(self.hierarchies, self.name)
+        for base in self.hierarchies.folders:
+            path = base / self.name / "cgroup.procs"
+            twin.entries.append(os.open(path, os.O_WRONLY | os.O_CLOEXEC))
+        return twin
+
     def close_entries(self) -> None:
         for entry in self.entries:
             os.close(entry)

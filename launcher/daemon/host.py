@@ -44,6 +44,7 @@ from oneflow.launcher.daemon.events import (
     Ticked,
     TreeEnded,
 )
+from oneflow.launcher.daemon.executing import Executor
 from oneflow.launcher.daemon.fork_server import ForkServer
 from oneflow.launcher.daemon.inspecting import Inspector
 from oneflow.launcher.daemon.marks import read_mark
@@ -97,6 +98,7 @@ class Host:
         )
         self._retired = RetiredJobs(settings.jobs_dir, settings.removed_dir)
         self._inspector = Inspector(settings, self._running_rank, self.attachment)
+        self._executor = Executor(settings, self._running_rank, self.attachment, self._watch_exit)
         self.on_ready: Callable[[], object] = lambda: None  # it may be given work
 
     # -- life --------------------------------------------------------------------------------------
@@ -309,6 +311,8 @@ class Host:
                 self._requests.infer(message.infer)
             case "inspect":
                 self._spawn(self._inspector.inspect(message.inspect))
+            case "exec":
+                self._execute(message.exec)
             case "forget":
                 self._spawn(asyncio.to_thread(self._forget, _folder(message.forget), False))
             case "retire":
@@ -325,6 +329,12 @@ class Host:
                 self._step(message)
             case _:
                 DAEMON.message_rejected("unknown")
+
+    def _execute(self, request: pb.Exec) -> None:
+        if request.is_cancelled:
+            self._executor.cancel(request.request)
+        else:
+            self._spawn(self._executor.execute(request))
 
     def _forget(self, folder: str, is_retired: bool) -> None:
         in_use = {key.folder for key in list(self._ranks)}
@@ -374,7 +384,7 @@ class Host:
             rank = self._rank
             if rank is not None and rank.worker is not None and rank.worker.pid == pid:
                 self._spawn(rank.exited(status))
-            elif not self._watchdog.ended(pid, status):
+            elif not (self._executor.ended(pid, status) or self._watchdog.ended(pid, status)):
                 self.forks.ended(pid, status)
 
     def _tick(self) -> None:

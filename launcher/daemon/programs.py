@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from oneflow.core.errors import ConfigError, ProtocolError
@@ -39,6 +40,7 @@ COUNTS_LOOK_S = 1.0
 LAST_WORDS_S = 0.3  # of a worker that has ended, on its socket
 ENDED_BY_TERM = 143
 OUTPUTS_VARIABLE = "ONEFLOW_OUTPUTS"
+OF_THE_RANK = (COUNTS_VARIABLE, "ONEFLOW_ERROR_FILE", "ONEFLOW_EXITED_DIR")
 _PYTHON = re.compile(r"python(3(\.[0-9]+)?)?")
 _PLAIN_OPTIONS = frozenset(("-u", "-O", "-OO", "-B", "-E", "-s", "-v", "-q"))
 
@@ -108,6 +110,12 @@ class Program(ABC):
         """Hands it on; False if this rank answers no requests."""
         return False
 
+    def beside(self) -> tuple[dict[str, str], Path]:
+        """Environment and folder of a command that runs beside it. Raises ProtocolError if there
+        are to be none.
+        """
+        raise ProtocolError("commands run beside scripts only")
+
     async def inspect(self, request: pb.Inspect) -> pb.Inspected:
         """Ask it; without an answer this never returns. Raises ProtocolError if this rank takes no
         such requests, or has ended meanwhile.
@@ -123,6 +131,7 @@ class Script(Program):
     """A program of a user's, which tells of itself by files."""
 
     _counts: CountsReader | None = None
+    _given: Mapping[str, str] = MappingProxyType({})
 
     def env(self, master_addr: str, master_port: int) -> dict[str, str]:
         env = self._own.env(master_addr, master_port, self._place.settings.rank_base_env())
@@ -135,8 +144,14 @@ class Script(Program):
     async def gather(self) -> None:
         command(self._prepare.spec.argv, self.env("127.0.0.1", 1), self._own.work_dir)
 
+    def beside(self) -> tuple[dict[str, str], Path]:
+        """Those of the rank itself, without the files by which it tells of itself."""
+        env = {name: value for name, value in self._given.items() if name not in OF_THE_RANK}
+        return env, self._own.work_dir
+
     def start(self, master_addr: str, master_port: int, keep: Keep) -> Worker:
         env, folder = self.env(master_addr, master_port), self._own.work_dir
+        self._given = env
         argv = command(self._prepare.spec.argv, env, folder)
         place, settings = self._place, self._place.settings
         group = place.make_group()

@@ -67,6 +67,11 @@ class Rank:
         """Whether its steps are those of a training."""
         return bool(self.prepare.spec.kind != self.prepare.spec.INFERENCE)
 
+    @property
+    def is_ending(self) -> bool:
+        """Whether its processes are being ended: none may be added."""
+        return self._ending is not None
+
     # -- beginning ---------------------------------------------------------------------------------
 
     async def gather(self) -> None:

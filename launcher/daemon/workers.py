@@ -160,6 +160,54 @@ def start_script(
     return pipes.worker(process.pid, None, group, spared, patience)
 
 
+@dataclass
+class Beside:
+    """A process that runs beside a worker, and our ends of its pipes, which do not block."""
+
+    pid: int
+    pidfd: int
+    stdout: int
+    stderr: int
+
+    def close(self) -> None:
+        for descriptor in (self.pidfd, self.stdout, self.stderr):
+            os.close(descriptor)
+
+
+def start_beside(
+    worker: Worker, argv: Sequence[str], env: Mapping[str, str], cwd: Path, limits: JobLimits
+) -> Beside:
+    """Start a program in the group of a worker, so that it ends with that. Raises ConfigError if it
+    cannot be run, OSError if the group is gone.
+    """
+    group = worker.group.entered() if worker.group is not None else None
+    (out, out_write), (err, err_write) = os.pipe2(os.O_CLOEXEC), os.pipe2(os.O_CLOEXEC)
+    try:
+        process = spawn(
+            list(argv),
+            env,
+            subprocess.DEVNULL,
+            out_write,
+            err_write,
+            cwd=str(cwd),
+            before_exec=_limiter(limits, group),
+        )
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        os.close(out)
+        os.close(err)
+        said = getattr(error, "strerror", None) or str(error)
+        raise ConfigError(f"cannot run {argv[0]!r}: {said}") from None
+    finally:
+        os.close(out_write)
+        os.close(err_write)
+        if group is not None:
+            group.close_entries()
+    process.returncode = 0  # its end is ours to see, by its pid: Popen shall not wait for it
+    os.set_blocking(out, False)
+    os.set_blocking(err, False)
+    return Beside(process.pid, os.pidfd_open(process.pid), out, err)
+
+
 def confine(pid: int, group: Group | None) -> None:
     """Put a process of ours where it shall be ended, and counted, by itself. Raises OSError."""
     if group is not None:

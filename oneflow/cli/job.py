@@ -239,6 +239,21 @@ def outputs(found: Job, folder: Path | None, how: str, names: tuple[str, ...]) -
     show_outputs(found, names, folder, how)
 
 
+@job.command("exec")
+@on_job
+@click.option("--rank", type=click.IntRange(0), default=0, show_default=True)
+@click.option("--timeout", type=DURATION, default=600.0, help="It is ended after this time: 10m.")
+@click.argument("words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- CMD...")
+def execute(found: Job, rank: int, timeout: float, words: tuple[str, ...]) -> None:
+    """Runs a command beside a rank of a script job that runs, with its folder and environment.
+
+    Shows what it writes, and ends with its exit code. No shell sees its words.
+    """
+    from oneflow.cli.results import run_beside
+
+    raise SystemExit(run_beside(found, words, rank, timeout))
+
+
 @job.command("usage")
 @on_cluster
 @output_option

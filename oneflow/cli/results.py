@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -48,6 +49,24 @@ def _line(point: MetricPoint, is_wide: bool) -> str:
     if is_wide:
         words += [f"attempt={point.attempt}", f"at={show_time(point.at)}"]
     return escape(" ".join(words))
+
+
+def run_beside(job: Job, words: Sequence[str], rank: int, timeout_s: float) -> int:
+    """Shows what a command beside a rank writes. Returns its exit code."""
+    outs = {"stdout": sys.stdout, "stderr": sys.stderr}
+
+    def show(stream: str, data: bytes) -> None:
+        out = outs["stderr" if stream == "stderr" else "stdout"]
+        if out.isatty():  # what others wrote must not rule the terminal
+            lines = data.decode(errors="replace").replace("\r", "").split("\n")
+            data = "\n".join(map(escape, lines)).encode()
+        out.buffer.write(data)
+        out.buffer.flush()
+
+    ended = job.execute(words, rank, timeout_s, show)
+    if ended.note:
+        say(f"the command beside rank {rank} of job {job.id}: {ended.note}")
+    return ended.exit_code
 
 
 def show_usage(rows: Sequence[UsageRow], by: Sequence[str], how: str) -> None:

@@ -77,6 +77,14 @@ class RankDebug:
     error: str
 
 
+@dataclass(frozen=True)
+class Executed:
+    """The end of a command beside a rank. note: why it was ended; "": it ended itself."""
+
+    exit_code: int
+    note: str
+
+
 class Job:
     """A job by its id. Every method may raise ClusterUnreachableError, AuthError and
     ClusterRequestError (there is no such job).
@@ -254,6 +262,28 @@ class Job:
         request = pb.DebugRequest(job_id=self.id, what=what, ranks=ranks)
         for p in self._connection.stream("Jobs", "Debug", request, DEBUG_S):
             yield RankDebug(p.rank, p.host, p.phase, p.text, p.error)
+
+    def execute(
+        self,
+        argv: Sequence[str],
+        rank: int = 0,
+        timeout: float = 600.0,
+        on_output: Callable[[str, bytes], None] = lambda stream, data: None,
+    ) -> Executed:
+        """Run a command beside a rank of a script job, in its folder and with its environment; it
+        ends with the rank, or after `timeout` seconds (an hour at most). on_output: told "stdout"
+        or "stderr" and what was written there, 4 MiB in all.
+
+        Never repeated: raises ClusterUnreachableError if the line breaks, ClusterRequestError if
+        the job does not run.
+        """
+        request = pb.ExecRequest(job_id=self.id, rank=rank, argv=argv, limit_s=timeout)
+        for piece in self._connection.stream("Jobs", "Exec", request, timeout + DEBUG_S):
+            if piece.data:
+                on_output(piece.stream, piece.data)
+            if piece.is_last:
+                return Executed(piece.exit_code, piece.note)
+        raise ClusterUnreachableError(f"job {self.id}: the scheduler went before the command ended")
 
     # ---- traces ----------------------------------------------------------------------------------
 

@@ -61,6 +61,7 @@ ROLES: Mapping[str, str] = {
     "/oneflow.Jobs/Outputs": "view",
     "/oneflow.Jobs/Debug": "submit",
     "/oneflow.Jobs/Trace": "submit",
+    "/oneflow.Jobs/Exec": "submit",
     "/oneflow.Jobs/Usage": "view",
     "/oneflow.Cluster/Status": "view",
     "/oneflow.Cluster/Drain": "admin",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from oneflow.scheduler.cluster.audit import Detail
 from oneflow.scheduler.cluster.auth import Caller, caller
 from oneflow.scheduler.cluster.refusals import DeniedError, NotFoundError, RefusedError
 from oneflow.scheduler.jobs.events import CancelAsked, ChangeAsked, RemoveAsked, RestartAsked
@@ -56,15 +57,17 @@ class Changes:
             kind = NotFoundError if refusal.reason == "unknown" else RefusedError
             raise kind(refusal.message)
 
-    def owner(self, verb: str, job_id: str) -> Caller:
-        """Return the caller if its rights allow this change of the job, and audit it."""
+    def owner(self, verb: str, job_id: str, **details: Detail) -> Caller:
+        """Return the caller if its rights allow this change of the job, and audit it with its
+        details.
+        """
         who, record = caller(), self._driver.job(job_id)
         if not may_change(who, record):
             raise DeniedError(
                 f"job {job_id} belongs to {record.owner!r}: only that token or an admin may "
                 f"{verb} it"
             )
-        self._audit.note(verb, who.name, who.peer, job=job_id)
+        self._audit.note(verb, who.name, who.peer, job=job_id, **details)
         return who
 
 

@@ -150,6 +150,9 @@ class DaemonsService(cluster_pb2_grpc.DaemonsServicer):
             case "log" | "infer" | "inspected":
                 line.answer(getattr(message, kind))
                 return
+            case "exec":
+                line.answer_exec(message.exec)
+                return
             case "file":
                 line.answer_file(message.file)
                 return

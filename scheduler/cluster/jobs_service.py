@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from oneflow.scheduler.cluster.auth import Guard, caller
 from oneflow.scheduler.cluster.changes import Changes
 from oneflow.scheduler.cluster.logs import LogRelay, Wanted
 from oneflow.scheduler.cluster.outputs import Outputs
-from oneflow.scheduler.cluster.ranks import Ranks
+from oneflow.scheduler.cluster.ranks import Ranks, check_command
 from oneflow.scheduler.cluster.refusals import (
     NotFoundError,
     RefusedError,
@@ -22,7 +23,7 @@ from oneflow.scheduler.cluster.refusals import (
 )
 from oneflow.scheduler.cluster.submissions import Submissions
 from oneflow.scheduler.cluster.usage import Usage
-from oneflow.scheduler.cluster.views import Views
+from oneflow.scheduler.cluster.views import Views, masked_words
 from oneflow.scheduler.jobs.messages import attempt_id
 from oneflow.scheduler.jobs.records import JobKind, JobState
 
@@ -143,6 +144,16 @@ class JobsService(cluster_pb2_grpc.JobsServicer):
     ) -> AsyncIterator[pb.DebugPiece]:
         self._changes.owner("debug", request.job_id)
         async for piece in self._ranks.debug(request):
+            yield piece
+
+    async def Exec(
+        self, request: pb.ExecRequest, context: CallContext
+    ) -> AsyncIterator[pb.ExecPiece]:
+        self._state.driver.job(request.job_id)
+        check_command(request)
+        words = shlex.join(masked_words(request.argv))
+        self._changes.owner("exec", request.job_id, rank=request.rank, command=words)
+        async for piece in self._ranks.execute(request, self._state.settings.allow_scripts):
             yield piece
 
     async def Trace(self, request: pb.TraceRequest, context: CallContext) -> pb.TraceReply:

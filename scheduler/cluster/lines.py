@@ -32,6 +32,8 @@ A = TypeVar("A", pb.LogData, pb.InferData, pb.Inspected)
 MAX_MAIL = 20_000  # messages that wait for a daemon that does not read
 MAX_FILE_NBYTES = 64 << 30
 LOOK_NBYTES = 16 << 20
+MAX_EXEC_NBYTES = 16 << 20  # pieces of one command: its daemon ends it sooner
+PIECE_OVERHEAD_NBYTES = 64
 MAX_REQUESTS = 10_000  # that wait for one daemon
 _QUESTIONS: Mapping[type[Message], Callable[[Any], pb.SchedulerMessage]] = {
     pb.ReadLog: lambda asked: pb.SchedulerMessage(read_log=asked),
@@ -74,6 +76,7 @@ class Line:
         self._numbers = itertools.count(1)
         self._asked: dict[int, tuple[type[Message], asyncio.Future[Any]]] = {}
         self._files: dict[int, Spool] = {}
+        self._execs: dict[int, Heard] = {}
 
     def send(self, message: pb.SchedulerMessage) -> None:
         """Drops it if the stream is over, which is how messages get lost."""
@@ -104,8 +107,8 @@ class Line:
             if not future.done():
                 future.set_exception(error)
                 future.exception()  # seen, even if nobody waits any more
-        for spool in self._files.values():
-            spool.fail(error)
+        for waiting in (*self._files.values(), *self._execs.values()):
+            waiting.fail(error)
 
     # -- asking ------------------------------------------------------------------------------------
 
@@ -144,10 +147,30 @@ class Line:
             del self._files[number]
             spool.close()
 
+    async def execute(self, request: pb.Exec, idle_s: float) -> AsyncIterator[pb.ExecData]:
+        """What a command writes, and how it ended; it ends when nobody reads on. Raises
+        UnavailableError or DeadlineError.
+        """
+        self._check_open()
+        request.request = number = next(self._numbers)
+        heard = self._execs[number] = Heard()
+        is_over = False
+        try:
+            self.send(pb.SchedulerMessage(exec=request))
+            while not is_over:
+                piece = await heard.next(idle_s)
+                is_over = piece.is_last
+                yield piece
+        finally:
+            del self._execs[number]
+            if not is_over:
+                gone = pb.Exec(request=number, id=request.id, is_cancelled=True)
+                self.send(pb.SchedulerMessage(exec=gone))
+
     def _check_open(self) -> None:
         if not self.is_open:
             raise UnavailableError(f"daemon {self.daemon} is not connected")
-        if len(self._asked) + len(self._files) >= MAX_REQUESTS:
+        if len(self._asked) + len(self._files) + len(self._execs) >= MAX_REQUESTS:
             raise UnavailableError(f"daemon {self.daemon} has {MAX_REQUESTS} requests to answer")
 
     # -- answers -----------------------------------------------------------------------------------
@@ -158,10 +181,41 @@ class Line:
         if future is not None and isinstance(data, kind or ()) and not future.done():
             future.set_result(data)
 
+    def answer_exec(self, data: pb.ExecData) -> None:
+        heard = self._execs.get(data.request)
+        if heard is not None:
+            heard.add(data)
+
     def answer_file(self, data: pb.FileData) -> None:
         spool = self._files.get(data.request)
         if spool is not None:
             spool.add(data)
+
+
+class Heard:
+    """The pieces of a command's output that its client has not read yet: few enough to be kept."""
+
+    def __init__(self) -> None:
+        self._pieces: asyncio.Queue[pb.ExecData | OneFlowError] = asyncio.Queue()
+        self._nbytes = 0
+
+    def add(self, data: pb.ExecData) -> None:
+        self._nbytes += data.ByteSize() + PIECE_OVERHEAD_NBYTES
+        if self._nbytes > MAX_EXEC_NBYTES:
+            return self.fail(ExhaustedError("the daemon tells more than a command may write"))
+        self._pieces.put_nowait(data)
+
+    def fail(self, error: OneFlowError) -> None:
+        self._pieces.put_nowait(error)
+
+    async def next(self, idle_s: float) -> pb.ExecData:
+        try:
+            found = await asyncio.wait_for(self._pieces.get(), idle_s)
+        except asyncio.TimeoutError:
+            raise DeadlineError(f"the command has not ended within {idle_s:g} s") from None
+        if isinstance(found, OneFlowError):
+            raise found
+        return found
 
 
 class Spool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing
 
 from oneflow.core.errors import ProtocolError
 from oneflow.protos import cluster_pb2 as pb
@@ -24,6 +25,9 @@ MAX_AT_ONCE = 64
 MAX_TRACE_STEPS = 1 << 40
 MAX_TRACE_S = 24 * 3600.0
 MAX_NAME_CHARS = 64
+EXEC_S, MAX_EXEC_S = 600.0, 3600.0
+MAX_EXECS = 64  # commands at once
+MAX_WORDS, MAX_WORDS_NBYTES = 1000, 64 << 10
 Ask = Callable[[Assignment], Awaitable[pb.Inspected]]
 
 
@@ -32,6 +36,7 @@ class Ranks:
 
     def __init__(self, driver: Driver, lines: Lines, node_s: float = NODE_S) -> None:
         self._driver, self._lines, self._node_s = driver, lines, node_s
+        self._num_execs = 0
 
     async def debug(self, request: pb.DebugRequest) -> AsyncIterator[pb.DebugPiece]:
         """A piece of each rank, as they come. Raises ProtocolError or RefusedError."""
@@ -64,6 +69,36 @@ class Ranks:
         if attempt is None or attempt.number != record.attempt:
             return "ended"
         return attempt.ranks[place.rank].phase.value
+
+    async def execute(
+        self, request: pb.ExecRequest, allows_scripts: bool
+    ) -> AsyncIterator[pb.ExecPiece]:
+        """What a command beside a rank writes. Raises RefusedError, UnavailableError, ..."""
+        record = self._driver.job(request.job_id)
+        _check_exec(record, allows_scripts)
+        (place,) = _chosen(record, [request.rank])
+        line = self._lines.current(place.daemon)
+        if line is None:
+            raise UnavailableError(f"daemon {place.daemon} is not connected")
+        if self._num_execs >= MAX_EXECS:
+            raise UnavailableError(f"{MAX_EXECS} commands run already: try again later")
+        limit_s = request.limit_s or EXEC_S
+        wire = pb.Exec(id=attempt_id(record, place.rank), argv=request.argv, limit_s=limit_s)
+        self._num_execs += 1
+        try:
+            async with aclosing(line.execute(wire, limit_s + self._node_s)) as pieces:
+                async for piece in pieces:
+                    if piece.error:
+                        raise RefusedError(piece.error)
+                    yield pb.ExecPiece(
+                        stream=piece.stream,
+                        data=piece.data,
+                        is_last=piece.is_last,
+                        exit_code=piece.exit_code,
+                        note=piece.note,
+                    )
+        finally:
+            self._num_execs -= 1
 
     async def trace(self, request: pb.TraceRequest) -> pb.TraceReply:
         """The state of each rank that was asked, in order. A start that not all of them heard is
@@ -123,6 +158,26 @@ def _check_debug(record: JobRecord, request: pb.DebugRequest) -> None:
         raise RefusedError(f"job {record.id} is {record.state}: it has no ranks")
     if request.what == "stack" and record.state.is_final:
         raise RefusedError(f"job {record.id} is {record.state}: nothing of it runs any more")
+
+
+def check_command(request: pb.ExecRequest) -> None:
+    """Raises ProtocolError."""
+    argv, limit_s = request.argv, request.limit_s
+    if not argv or not argv[0] or len(argv) > MAX_WORDS:
+        raise ProtocolError(f"a command has 1 to {MAX_WORDS} words, the first of them not empty")
+    if any("\0" in word for word in argv) or sum(map(len, argv)) > MAX_WORDS_NBYTES:
+        raise ProtocolError(f"a command has at most {MAX_WORDS_NBYTES >> 10} KiB, and no zeros")
+    if not 0 <= limit_s <= MAX_EXEC_S:
+        raise ProtocolError(f"a command runs for at most {MAX_EXEC_S:g} s")
+
+
+def _check_exec(record: JobRecord, allows_scripts: bool) -> None:
+    if not allows_scripts:
+        raise RefusedError("this cluster runs no scripts, so no commands beside them")
+    if record.spec.kind is not JobKind.SCRIPT:
+        raise RefusedError(f"job {record.id} is no script: commands run beside scripts only")
+    if record.state is not JobState.RUNNING:
+        raise RefusedError(f"job {record.id} is {record.state}: nothing of it runs now")
 
 
 def _check_trace(record: JobRecord, order: pb.TraceOrder) -> None:

@@ -7,13 +7,14 @@ import re
 import shlex
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from oneflow.core.errors import ClusterRequestError
 from tests.support.local_cluster import LocalTest, submit
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_S, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +58,48 @@ os.symlink("/etc/passwd", folder + "/link")"""
         (tmp_path / "other" / "models").symlink_to(tmp_path / "to")
         with pytest.raises(ClusterRequestError, match="no folder of its own"):
             job.save_outputs(tmp_path / "other", ["models/best.bin"])
+
+
+def test_a_command_runs_beside_a_rank(local: LocalTest) -> None:
+    text = "open('here', 'w').close(); print('up', flush=True); time.sleep(600)"
+    done = submit(local, local.script("stays.py", text), "--env", "WORD=own", devices=1)
+    job_id = done.stdout.split()[0]
+    with local.connect() as cluster:
+        job = cluster.job(job_id)
+        assert next(job.logs(follow=True)).text == "up"
+        words = ["sh", "-c", 'ls; echo "$WORD $RANK" >&2; exit 7']
+        done = local.run("job", "exec", job_id, "--", *words)
+        assert (done.returncode, done.stderr) == (7, "own 0\n")
+        assert "here" in done.stdout.split()
+        heard: list[bytes] = []
+        late = job.execute(["sleep", "600"], timeout=0.3)
+        assert late.exit_code == 124 and "ended after 0.3 s" in late.note
+        much = job.execute(["yes"], on_output=lambda stream, data: heard.append(data))
+        assert much.exit_code == 124 and "more than 4 MiB" in much.note
+        assert 0 < sum(map(len, heard)) <= 4 << 20
+        for argv, rank, said in ((["/none"], 0, "cannot run"), (["true"], 5, "no rank 5")):
+            with pytest.raises(ClusterRequestError, match=said):
+                job.execute(argv, rank)
+        audit = (local.folder / "state" / "local" / "scheduler" / "audit.log").read_text()
+        events = [json.loads(line) for line in audit.splitlines()]
+        assert "sleep 600" in [e.get("command") for e in events if e["event"] == "exec"]
+        stays = local.start("job", "exec", job_id, "--", "sleep", "601")
+        wait_until(lambda: any("601" in words and "exec" not in words for words in cmdlines()))
+        job.cancel()
+        assert job.wait().state == "CANCELLED"
+        assert stays.wait(WAIT_S) in (69, 137, 143)
+        assert not any("601" in words and "exec" not in words for words in cmdlines())
+        with pytest.raises(ClusterRequestError, match="nothing of it runs"):
+            job.execute(["true"])
+
+
+def cmdlines() -> list[list[str]]:
+    """The words of all processes."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            found.append(path.read_text(errors="replace").split("\0"))
+    return found
 
 
 def test_what_jobs_used_is_accounted_for(local: LocalTest) -> None:

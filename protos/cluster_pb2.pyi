@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class JobSpec(_message.Message):
-    __slots__ = ("kind", "name", "devices", "device_type", "nodes", "priority", "argv", "env", "archive", "graph", "steps", "max_restarts", "restart_on", "time_limit_s", "checkpoint_every", "checkpoint_keep", "checkpoint_dir", "resume_from", "auto_parallel", "zero", "amp", "after", "max_devices", "hold", "array", "array_index", "array_limit", "only_nodes", "exclude_nodes", "require_labels")
+    __slots__ = ("kind", "name", "devices", "device_type", "nodes", "priority", "argv", "env", "archive", "graph", "steps", "max_restarts", "restart_on", "time_limit_s", "checkpoint_every", "checkpoint_keep", "checkpoint_dir", "resume_from", "auto_parallel", "zero", "amp", "after", "max_devices", "hold", "array", "array_index", "array_limit", "only_nodes", "exclude_nodes", "require_labels", "cpus", "memory_nbytes")
     class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         SCRIPT: _ClassVar[JobSpec.Kind]
@@ -54,6 +54,8 @@ class JobSpec(_message.Message):
     ONLY_NODES_FIELD_NUMBER: _ClassVar[int]
     EXCLUDE_NODES_FIELD_NUMBER: _ClassVar[int]
     REQUIRE_LABELS_FIELD_NUMBER: _ClassVar[int]
+    CPUS_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_NBYTES_FIELD_NUMBER: _ClassVar[int]
     kind: JobSpec.Kind
     name: str
     devices: int
@@ -84,7 +86,9 @@ class JobSpec(_message.Message):
     only_nodes: _containers.RepeatedScalarFieldContainer[str]
     exclude_nodes: _containers.RepeatedScalarFieldContainer[str]
     require_labels: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, kind: _Optional[_Union[JobSpec.Kind, str]] = ..., name: _Optional[str] = ..., devices: _Optional[int] = ..., device_type: _Optional[str] = ..., nodes: _Optional[int] = ..., priority: _Optional[int] = ..., argv: _Optional[_Iterable[str]] = ..., env: _Optional[_Mapping[str, str]] = ..., archive: _Optional[str] = ..., graph: _Optional[str] = ..., steps: _Optional[int] = ..., max_restarts: _Optional[int] = ..., restart_on: _Optional[_Iterable[str]] = ..., time_limit_s: _Optional[float] = ..., checkpoint_every: _Optional[int] = ..., checkpoint_keep: _Optional[int] = ..., checkpoint_dir: _Optional[str] = ..., resume_from: _Optional[str] = ..., auto_parallel: _Optional[bool] = ..., zero: _Optional[int] = ..., amp: _Optional[str] = ..., after: _Optional[str] = ..., max_devices: _Optional[int] = ..., hold: _Optional[bool] = ..., array: _Optional[str] = ..., array_index: _Optional[int] = ..., array_limit: _Optional[int] = ..., only_nodes: _Optional[_Iterable[str]] = ..., exclude_nodes: _Optional[_Iterable[str]] = ..., require_labels: _Optional[_Iterable[str]] = ...) -> None: ...
+    cpus: float
+    memory_nbytes: int
+    def __init__(self, kind: _Optional[_Union[JobSpec.Kind, str]] = ..., name: _Optional[str] = ..., devices: _Optional[int] = ..., device_type: _Optional[str] = ..., nodes: _Optional[int] = ..., priority: _Optional[int] = ..., argv: _Optional[_Iterable[str]] = ..., env: _Optional[_Mapping[str, str]] = ..., archive: _Optional[str] = ..., graph: _Optional[str] = ..., steps: _Optional[int] = ..., max_restarts: _Optional[int] = ..., restart_on: _Optional[_Iterable[str]] = ..., time_limit_s: _Optional[float] = ..., checkpoint_every: _Optional[int] = ..., checkpoint_keep: _Optional[int] = ..., checkpoint_dir: _Optional[str] = ..., resume_from: _Optional[str] = ..., auto_parallel: _Optional[bool] = ..., zero: _Optional[int] = ..., amp: _Optional[str] = ..., after: _Optional[str] = ..., max_devices: _Optional[int] = ..., hold: _Optional[bool] = ..., array: _Optional[str] = ..., array_index: _Optional[int] = ..., array_limit: _Optional[int] = ..., only_nodes: _Optional[_Iterable[str]] = ..., exclude_nodes: _Optional[_Iterable[str]] = ..., require_labels: _Optional[_Iterable[str]] = ..., cpus: _Optional[float] = ..., memory_nbytes: _Optional[int] = ...) -> None: ...
 
 class Assignment(_message.Message):
     __slots__ = ("rank", "daemon", "node", "device", "folder")

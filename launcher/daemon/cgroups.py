@@ -17,6 +17,7 @@ from oneflow.core.processes import is_alive, own_name, parse_name
 
 MOUNTS = Path("/proc/self/mountinfo")
 OWN = Path("/proc/self/cgroup")
+CPU_PERIOD_US, MIN_QUOTA_US = 100_000, 1000  # as the kernel has them
 NO_LIMIT_NBYTES = 1 << 60  # version 1 has a number for "no limit": near 2^63, by the page size
 
 
@@ -80,6 +81,32 @@ class Group:
     @property
     def bounds_memory(self) -> bool:
         return self._has("memory.max", "memory.limit_in_bytes")
+
+    def bound(self, cpus: float, memory_nbytes: int) -> list[str]:
+        """Bound it to so many processors, and to so much memory if it may not have less already; 0:
+        no bound. Return those of "processors" and "memory" that the kernel does not bound here.
+        """
+        missing = []
+        quota = max(round(cpus * CPU_PERIOD_US), MIN_QUOTA_US)
+        if cpus and not self._write(f"{quota} {CPU_PERIOD_US}", "cpu.max"):
+            missing.append("processors")
+        limit = self._number("memory.max", "memory.limit_in_bytes")
+        is_less = limit is not None and limit <= memory_nbytes
+        if memory_nbytes and not is_less:
+            self._write("0", "memory.swap.max")
+            if not self._write(str(memory_nbytes), "memory.max", "memory.limit_in_bytes"):
+                missing.append("memory")
+        return missing
+
+    def _write(self, value: str, *names: str) -> bool:
+        """Whether the kernel took the value in any of these files."""
+        is_written = False
+        for path in (base / self.name / n for base in self.hierarchies.folders for n in names):
+            with suppress(OSError):
+                if path.exists():
+                    path.write_text(value)
+                    is_written = True
+        return is_written
 
     def _has(self, *names: str) -> bool:
         folders = [base / self.name for base in self.hierarchies.folders]

@@ -14,7 +14,7 @@ import os
 import signal
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from oneflow.core.errors import ConfigError, OneFlowError
 from oneflow.core.log import get_logger
@@ -71,9 +71,8 @@ class Executor:
         reading = [asyncio.ensure_future(self._read(run, s)) for s in ("stdout", "stderr")]
         last = pb.ExecData(request=request.request, is_last=True)
         try:
-            await asyncio.wait(
-                {run.status, run.stopped}, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED
-            )
+            first: list[asyncio.Future[Any]] = [run.status, run.stopped]
+            await asyncio.wait(first, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
             if run.status.done():
                 await asyncio.wait(reading, timeout=LEFT_S)
                 status = run.status.result()

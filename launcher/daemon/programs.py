@@ -145,7 +145,7 @@ class Script(Program):
         command(self._prepare.spec.argv, self.env("127.0.0.1", 1), self._own.work_dir)
 
     def beside(self) -> tuple[dict[str, str], Path]:
-        """Those of the rank itself, without the files by which it tells of itself."""
+        """Return those of the rank itself, without the files by which it tells of itself."""
         env = {name: value for name, value in self._given.items() if name not in OF_THE_RANK}
         return env, self._own.work_dir
 
@@ -155,11 +155,20 @@ class Script(Program):
         argv = command(self._prepare.spec.argv, env, folder)
         place, settings = self._place, self._place.settings
         group = place.make_group()
+        if missing := _bounded(group, self._prepare.spec):
+            keep(self._warn(f"its ranks may use more {missing} than asked for"))
         limits, patience = settings.limits, settings.patience
         worker = start_script(argv, env, folder, limits, group, place.spared, patience)
         self._counts = CountsReader(self._own.counts_file, worker.pid)
         keep(self._read_counts())
         return worker
+
+    async def _warn(self, why: str) -> None:
+        """After it was launched, as a report of its own."""
+        node = self._place.settings.node_name
+        said = f"{why}: the daemon on {node} may write no control group that bounds it"
+        log.warning("%s: %s", self._key, said)
+        self._place.post(Progressed(self._key, pb.Progress(id=self._key.wire, warning=said)))
 
     def close(self) -> None:
         self._take_counts()
@@ -309,6 +318,14 @@ class GraphWorker(Program):
                 self.failed = message.failed
             case "counts":
                 self._place.count(self._key, told_by(message.counts))
+
+
+def _bounded(group: Group | None, spec: pb.JobSpec) -> str:
+    """Bound a rank's group as its job asks. Returns what cannot be bounded here, in words."""
+    if group is not None:
+        return " and ".join(group.bound(spec.cpus, spec.memory_nbytes))
+    wanted = (("processors", spec.cpus), ("memory", spec.memory_nbytes))
+    return " and ".join(name for name, value in wanted if value)
 
 
 def _progress(reports: Sequence[Report]) -> pb.Progress | None:

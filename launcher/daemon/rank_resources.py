@@ -135,7 +135,7 @@ class RankResources:
             error_file=self._error_file,
             exited_dir=self._exited_dir,
             token=prepare.job_key or None,
-            threads=share_of_processors(neighbours) if neighbours > 1 else None,
+            threads=_num_threads(prepare.spec.cpus, neighbours),
             job_id=self._key.job_id,
         )
         return rank_env(env, place)
@@ -161,6 +161,14 @@ class RankResources:
     async def remove_temp_dir(self) -> None:
         if self._temp_dir is not None:
             await asyncio.to_thread(shutil.rmtree, self._temp_dir, True)
+
+
+def _num_threads(cpus: float, neighbours: int) -> int | None:
+    """Threads of a rank: as many as the processors that it asked for, or its share of them."""
+    share = share_of_processors(neighbours) if neighbours > 1 else None
+    if not cpus:
+        return share
+    return min(max(int(cpus), 1), share_of_processors(1))
 
 
 def device_env(

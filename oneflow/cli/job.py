@@ -82,6 +82,8 @@ class _Submit(click.Command):
     multiple=True,
     help="Once that job has succeeded, else it is cancelled; any: has ended. Repeatable.",
 )
+@click.option("--cpus", type=float, help="Processors of each rank at most; of a program.")
+@click.option("--memory", metavar="SIZE", help="Memory of each rank at most: 4GiB; of a program.")
 @click.option("--hold", is_flag=True, default=None, help="It waits until `job release`.")
 @click.option(
     "--array",

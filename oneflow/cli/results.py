@@ -14,6 +14,7 @@ from oneflow.cli.output import say, show_json, table
 from oneflow.cli.progress import shown_values
 from oneflow.cluster.client import UsageRow
 from oneflow.cluster.job import Job, MetricPoint
+from oneflow.core.json_values import Json
 from oneflow.launcher.logs import escape
 from oneflow.scheduler.jobs.records import JobKind
 from oneflow.services.quantities import show_time
@@ -72,7 +73,7 @@ def run_beside(job: Job, words: Sequence[str], rank: int, timeout_s: float) -> i
 def show_usage(rows: Sequence[UsageRow], by: Sequence[str], how: str) -> None:
     """A row for each, or an object with the list of them."""
     if how == "json":
-        found = [
+        found: list[Json] = [
             dict(zip(by, row.keys, strict=True))
             | {"device_type": row.device_type, "jobs": row.jobs, "attempts": row.attempts}
             | {"device_s": round(row.device_s, 3)}

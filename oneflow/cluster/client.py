@@ -42,7 +42,7 @@ PAGE = 100
 
 @dataclass(frozen=True)
 class UsageRow:
-    """What some jobs have used. keys: user, day or name, as it was asked for.
+    """The use that some jobs made of devices. keys: user, day or name, as it was asked for.
 
     jobs, attempts: that ran then. device_s: devices times seconds in which their ranks ran.
     """
@@ -212,8 +212,9 @@ class Cluster:
         return [record_from_proto(job) for job in reply.jobs], reply.cursor
 
     def usage(self, by: Sequence[str] = ("user",), since: float = 0.0) -> list[UsageRow]:
-        """What jobs have used, a row for each user, day (of UTC) or name and type of device: of the
-        token's own jobs, or with an admin's of all, also of jobs that were removed since.
+        """Return the use of devices, a row for each user, day (of UTC) or name and type of device.
+
+        Of the token's own jobs, or with an admin's of all, also of jobs that were removed since.
 
         since: seconds since the epoch. Raises ClusterRequestError.
         """

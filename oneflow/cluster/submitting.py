@@ -22,7 +22,7 @@ from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.jobs.limits import MAX_NAME_CHARS, check_job_id, check_spec
 from oneflow.scheduler.jobs.records import JobKind, JobRecord, JobSpec
 from oneflow.scheduler.jobs.specs import record_from_proto, spec_to_proto
-from oneflow.services.quantities import parse_duration
+from oneflow.services.quantities import parse_duration, parse_size
 
 if TYPE_CHECKING:
     from oneflow.graph.graph import Graph
@@ -55,6 +55,8 @@ OPTIONS: dict[str, type | tuple[type, ...]] = {
     "only_nodes": list,
     "exclude_nodes": list,
     "require_labels": list,
+    "cpus": (int, float),
+    "memory": (int, str),
 }
 """Wishes of a job besides what it runs; keys of job.toml and arguments of `submit` alike."""
 
@@ -108,6 +110,10 @@ def make_spec(
     for name in ("restart_on", "only_nodes", "exclude_nodes", "require_labels"):
         if name in given:
             given[name] = tuple(str(word) for word in given[name])
+    if "memory" in given:
+        given["memory_nbytes"] = parse_size(given.pop("memory"), "memory")
+    if "cpus" in given:
+        given["cpus"] = float(given["cpus"])
     if "after" in given:
         given["after"] = ",".join(str(job_id) for job_id in given["after"])
     given["env"] = {str(k): str(v) for k, v in given.get("env", {}).items()}
@@ -148,6 +154,8 @@ def _kind_name(kind: type | tuple[type, ...]) -> str:
     names[bool] = "true or false"
     if isinstance(kind, type):
         return names[kind]
+    if str not in kind:
+        return "a number"
     if float not in kind:
         return "a whole number, or a text like 3:4"
     return "a number of seconds, or a text like 2h"

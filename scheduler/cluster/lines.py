@@ -107,8 +107,10 @@ class Line:
             if not future.done():
                 future.set_exception(error)
                 future.exception()  # seen, even if nobody waits any more
-        for waiting in (*self._files.values(), *self._execs.values()):
-            waiting.fail(error)
+        for spool in self._files.values():
+            spool.fail(error)
+        for heard in self._execs.values():
+            heard.fail(error)
 
     # -- asking ------------------------------------------------------------------------------------
 
@@ -148,7 +150,7 @@ class Line:
             spool.close()
 
     async def execute(self, request: pb.Exec, idle_s: float) -> AsyncIterator[pb.ExecData]:
-        """What a command writes, and how it ended; it ends when nobody reads on. Raises
+        """Yield the output of a command, and how it ended; it ends when nobody reads on. Raises
         UnavailableError or DeadlineError.
         """
         self._check_open()

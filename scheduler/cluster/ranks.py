@@ -73,7 +73,7 @@ class Ranks:
     async def execute(
         self, request: pb.ExecRequest, allows_scripts: bool
     ) -> AsyncIterator[pb.ExecPiece]:
-        """What a command beside a rank writes. Raises RefusedError, UnavailableError, ..."""
+        """Yield the output of a command beside a rank. Raises RefusedError."""
         record = self._driver.job(request.job_id)
         _check_exec(record, allows_scripts)
         (place,) = _chosen(record, [request.rank])

@@ -32,6 +32,8 @@ MAX_TIME_LIMIT_S = 10 * 366 * 86400.0
 MAX_PATH_NBYTES = 4096
 DEVICE_TYPES = ("cpu", "cuda")
 AMP_DTYPES = ("", "float16", "bfloat16")
+CPUS = (0.01, 65_536.0)
+MEMORY_NBYTES = (16 << 20, 1 << 50)
 RANGES = {
     "devices": (1, MAX_DEVICES),
     "max_devices": (0, MAX_DEVICES),
@@ -125,6 +127,7 @@ def check_spec(spec: JobSpec) -> None:
         raise JobSpecError(
             f"time_limit_s={limit:g}: must be 0 (none) to {MAX_TIME_LIMIT_S:.0f} seconds"
         )
+    _check_share(spec)
     _check_restarts(spec.restart_on)
     _check_paths(spec)
     _check_env(spec)
@@ -134,6 +137,22 @@ def check_spec(spec: JobSpec) -> None:
     else:
         _check_graph(spec)
     _check_size(spec)
+
+
+def _check_share(spec: JobSpec) -> None:
+    """Processors and memory of a rank."""
+    cpus, nbytes = spec.cpus, spec.memory_nbytes
+    if (cpus or nbytes) and spec.kind is not JobKind.SCRIPT:
+        raise JobSpecError("cpus, memory: of script jobs only")
+    low, high = CPUS
+    if cpus and not low <= cpus <= high:
+        raise JobSpecError(f"cpus={cpus:g}: must be 0 (no limit), or {low:g} to {high:g}")
+    least, most = MEMORY_NBYTES
+    if nbytes and not least <= nbytes <= most:
+        raise JobSpecError(
+            f"memory={nbytes}: must be 0 (no limit), or at least {least >> 20} MiB and at most "
+            f"{most >> 40} TiB"
+        )
 
 
 def check_priority(priority: int) -> None:

@@ -93,6 +93,8 @@ class JobSpec:
     exclude_nodes: tuple[str, ...] = ()
     require_labels: tuple[str, ...] = ()
     max_devices: int = 0
+    cpus: float = 0.0
+    memory_nbytes: int = 0
 
     @property
     def most(self) -> int:

@@ -114,3 +114,17 @@ def test_what_jobs_used_is_accounted_for(local: LocalTest) -> None:
     assert row["jobs"] >= 1 and row["device_s"] > 0.2
     table = local.run("job", "usage", "--since", "1h").stdout.splitlines()
     assert table[0].split()[:3] == ["USER", "DEVICE", "JOBS"] and table[1].startswith("local")
+
+
+def test_limits_of_a_rank_hold_or_the_record_says_that_they_do_not(local: LocalTest) -> None:
+    text = """print(os.environ["OMP_NUM_THREADS"], flush=True)
+time.sleep(1)"""
+    asked = ["--cpus", "1", "--memory", "1GiB", "--wait"]
+    done = submit(local, local.script("bounded.py", text), *asked, devices=1)
+    assert done.returncode == 0, done.stderr
+    with local.connect() as cluster:
+        job = cluster.job(done.stdout.split()[0])
+        assert [line.text for line in job.logs()] == ["1"]
+        record = job.status()
+        assert (record.spec.cpus, record.spec.memory_nbytes) == (1.0, 1 << 30)
+        assert record.warning == "" or "may write no control group" in record.warning

@@ -27,11 +27,13 @@ from oneflow.scheduler.jobs.records import JobKind, JobRecord, JobSpec
 def test_all_options_reach_the_spec() -> None:
     options = {"name": "n", "devices": 4, "nodes": 2, "priority": 3, "env": {"A": "1"}}
     options |= {"max_restarts": 2, "restart_on": ["SIGNAL", 7], "time_limit": "2h"}
+    options |= {"cpus": 2, "memory": "4GiB"}
     spec = make_spec(JobKind.SCRIPT, options, argv=("python", "x.py"))
     check_spec(spec)
     assert (spec.devices, spec.nodes, spec.priority, spec.max_restarts) == (4, 2, 3, 2)
     assert spec.restart_on == ("SIGNAL", "7")
     assert spec.time_limit_s == 7200
+    assert (spec.cpus, spec.memory_nbytes) == (2.0, 4 << 30)
     assert spec.env == {"A": "1"}
 
 
@@ -46,6 +48,8 @@ def test_all_options_reach_the_spec() -> None:
         ({"env": ["A=1"]}, "must be a table"),
         ({"devises": 2}, "did you mean 'devices'"),
         ({"time_limit": "soon"}, "write it like"),
+        ({"memory": "much"}, "write it like"),
+        ({"cpus": "2"}, "must be a number"),
     ],
 )
 def test_mistakes_are_named(options: dict[str, object], said: str) -> None:

@@ -40,3 +40,14 @@ def test_threads_that_the_user_names_stay(tmp_path: Path) -> None:
     settings = DaemonSettings("cpu:0", "h:1", tmp_path, env={})
     env = RankResources(AttemptKey("j1", 1, 0), prepare, settings).env("127.0.0.1", 5000, {})
     assert {env[name] for name in THREAD_VARIABLES} == {"3"}
+
+
+def test_a_rank_has_as_many_threads_as_the_processors_it_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processors, "usable_processors", lambda: 8)
+    settings = DaemonSettings("cpu:0", "h:1", tmp_path, env={})
+    for cpus, threads in ((2.5, "2"), (0.5, "1"), (64.0, "8")):
+        prepare = pb.Prepare(spec=pb.JobSpec(cpus=cpus), world_size=2, local_world_size=2)
+        env = RankResources(AttemptKey("j1", 1, 0), prepare, settings).env("127.0.0.1", 5000, {})
+        assert {env[name] for name in THREAD_VARIABLES} == {threads}

@@ -14,7 +14,7 @@ import pytest
 
 from oneflow.core.processes import is_alive, own_mark, own_name, parse_name, start_time
 from oneflow.launcher.daemon import cgroups
-from oneflow.launcher.daemon.cgroups import Hierarchies, find_hierarchies, make_group
+from oneflow.launcher.daemon.cgroups import Group, Hierarchies, find_hierarchies, make_group
 from oneflow.launcher.daemon.orphans import (
     MARK,
     SharedMemory,
@@ -155,3 +155,33 @@ def test_what_is_said_of_memory(files: dict[str, str], said: str, tmp_path: Path
         (tmp_path / "one" / name).write_text(text + "\n")
     group = cgroups.Group(Hierarchies(unified=tmp_path), "one")
     assert re.search(said, group.memory_words())
+
+
+@pytest.mark.parametrize(
+    ("files", "asked", "written", "missing"),
+    [
+        (
+            {"cpu.max": "max 100000", "memory.max": "max", "memory.swap.max": "max"},
+            (1.5, 64 << 20),
+            {"cpu.max": "150000 100000", "memory.max": str(64 << 20), "memory.swap.max": "0"},
+            [],
+        ),
+        ({"memory.max": str(1 << 20)}, (0.0, 64 << 20), {"memory.max": str(1 << 20)}, []),
+        ({"memory.max": "max"}, (2.0, 0), {"memory.max": "max"}, ["processors"]),
+        ({"memory.limit_in_bytes": str(1 << 62)}, (0.0, 5), {"memory.limit_in_bytes": "5"}, []),
+        ({}, (1.0, 5), {}, ["processors", "memory"]),
+        ({}, (0.0, 0), {}, []),
+    ],
+)
+def test_a_group_is_bounded_as_far_as_the_kernel_can(
+    files: dict[str, str],
+    asked: tuple[float, int],
+    written: dict[str, str],
+    missing: list[str],
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "group").mkdir()
+    for name, text in files.items():
+        (tmp_path / "group" / name).write_text(text)
+    assert Group(Hierarchies(unified=tmp_path), "group").bound(*asked) == missing
+    assert {path.name: path.read_text() for path in (tmp_path / "group").iterdir()} == written

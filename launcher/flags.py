@@ -233,7 +233,7 @@ def _last_call(values: dict[str, Any], parser: Parser) -> float:
 
 
 def _settle(values: dict[str, Any], parser: argparse.ArgumentParser) -> None:
-    """Fills in what depends on several flags, and refuses what contradicts itself."""
+    """Fill in values that depend on several flags, and refuse flags that contradict each other."""
     nnodes = values["nnodes"]
     several_nodes = nnodes.most > 1
     if nnodes.least < nnodes.most and values["rdzv_backend"] != "c10d":

@@ -1,5 +1,5 @@
 """The process that a node's ranks are forked from (oneflow/distributed/forked.py): it imports once
-what each of them would import.
+the modules that each of them would import.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Forks:
             wake.unregister(self._control)
 
     def fork(self, env: Mapping[str, str], streams: Mapping[int, int]) -> int:
-        """Fork a rank; its pid. streams: by the descriptor to replace, what replaces it.
+        """Fork a rank; return its pid. streams: by the descriptor to replace, the new one.
 
         Raises OSError if it cannot be forked.
         """

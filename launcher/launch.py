@@ -85,7 +85,7 @@ def _own_address(host: str) -> str | None:
 
 
 def _open_streams() -> None:
-    """Lead streams that are closed nowhere: what is opened next would take their numbers, and the
+    """Lead streams that are closed nowhere: files opened next would take their numbers, and the
     process that ranks are forked from would have none to give them.
     """
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:

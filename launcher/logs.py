@@ -143,7 +143,7 @@ class Pump:
             self._thread.start()
 
     def finish(self) -> None:
-        """Waits for what ranks wrote before they ended; a pipe somebody still holds is dropped."""
+        """Wait for the last output of ranks that ended; a pipe somebody still holds is dropped."""
         if self._thread.ident is None:  # nothing was piped
             self._selector.close()
             return

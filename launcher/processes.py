@@ -1,7 +1,7 @@
 """Starting, finding and signalling the processes of a job on Linux.
 
-The launcher becomes a subreaper: whatever a rank leaves behind, even in a session of its own,
-becomes a child of the launcher and is found in the tree below it. Each rank dies with the
+The launcher becomes a subreaper: a process that a rank leaves behind, even in a session of its
+own, becomes a child of the launcher and is found in the tree below it. Each rank dies with the
 launcher (PDEATHSIG).
 """
 

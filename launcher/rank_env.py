@@ -1,4 +1,4 @@
-"""The environment of a rank: what every launcher of ours gives it."""
+"""The environment of a rank, as every launcher of ours gives it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class RankPlace:
 
 
 def rank_env(base: Mapping[str, str], place: RankPlace) -> dict[str, str]:
-    """`base` with what the rank must know. What `base` says of threads stays."""
+    """Return `base` with the rank's own variables. Threads set in `base` stay."""
     env = dict(base) | {
         "MASTER_ADDR": place.master_addr,
         "MASTER_PORT": str(place.master_port),
@@ -63,7 +63,8 @@ def rank_env(base: Mapping[str, str], place: RankPlace) -> dict[str, str]:
 
 
 def bootstrap_path() -> Path:
-    """The program that runs a script and records what ended it: `worker.py [-m] script args`.
+    """Return the path of the program that runs a script and records its end: `worker.py [-m] script
+    args`.
 
     By its path: `python -m` would import the package before an error could be recorded.
     """

@@ -1,4 +1,4 @@
-"""The last line of a job: one line, stable for grep, that names who failed first and why."""
+"""The last line of a job: stable for grep, it names the rank that failed first, and why."""
 
 from __future__ import annotations
 

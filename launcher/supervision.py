@@ -3,12 +3,12 @@
 Pure: `step(event, now)` returns signals to send or the verdict. Rules that the code cannot show:
 * The first rank that ends with something else than 0 ends the job: TERM to all, KILL after the
   grace period.
-* Who is to blame is decided as everywhere (core/blame.py): a rank that only follows (exit code 85)
+* The rank to blame is chosen as everywhere (core/blame.py): a rank that only follows (exit code 85)
   is taken as the cause only if nobody has a better one within SETTLE_S; a rank that has written
   down its error and still runs is on its way out, and has TOLD_S to get there.
 * If all we have is followers, a rank that still runs is stuck: before it is ended, it is asked to
   show where.
-* What ranks return after we began to stop them is our doing and never the cause, unless all we
+* Exit codes after we began to stop ranks are our doing and never the cause, unless all we
   had was an 85.
 * Orphans of ranks are children of ours (subreaper) and count as alive; also after a success they
   are ended.

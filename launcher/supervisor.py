@@ -47,7 +47,7 @@ STREAM_NAMES = {STDOUT: "stdout", STDERR: "stderr"}
 
 @dataclass(frozen=True)
 class Outcome:
-    """The end of an attempt, with what its report needs."""
+    """The end of an attempt, with the facts for its report."""
 
     verdict: Verdict
     record: ErrorRecord | None

@@ -71,7 +71,7 @@ class AskNodeText:
 
 @dataclass(frozen=True)
 class StartCompile:
-    """Compile what rank 0 sent with `call`; answer with Compiled or CompileFailed."""
+    """Compile the graph that rank 0 sent with `call`; answer with Compiled or CompileFailed."""
 
     sequence: int
     job_name: str
@@ -128,7 +128,7 @@ class _Round:
 class Agreement:
     """The compile rounds of one job of `world_size` ranks.
 
-    describe_rank: what is known of a rank that did not ask, for the error.
+    describe_rank: the known facts of a rank that did not ask, for the error.
     """
 
     def __init__(

@@ -1,10 +1,10 @@
 """The server's side of the proof (oneflow/services/proof.py): strangers come in, sessions come out.
 
 A proof counts for the connection that it was made over. Over TLS, and over a Unix socket in a
-folder of its owner, nobody else can be in between. Over plain loopback another user can: whoever
-took the port of a scheduler that was away could hand each step on to the real one. So the client's
-steps name both ends of its connection, and who comes from elsewhere must be a process of this user
-or of root (a tunnel, a proxy), which the kernel's table of sockets tells.
+folder of its owner, nobody else can be in between. Over plain loopback another user can: a process
+that took the port of a scheduler that was away could hand each step on to the real one. So the
+client's steps name both ends of its connection, and a client from elsewhere must be a process of
+this user or of root (a tunnel, a proxy), which the kernel's table of sockets tells.
 """
 
 from __future__ import annotations
@@ -69,10 +69,10 @@ class Visitor:
 
 
 class Authenticator:
-    """Proves and remembers who may come in.
+    """Proves and remembers the peers that may come in.
 
     find: the digest of the token of that name (proof.name_of); raises RefusedProofError.
-    note: told of each who was refused: why, and from where.  address: at which this server listens,
+    note: told of each refusal: why, and from where.  address: at which this server listens,
     for others; asked at each proof.  admission: that bounds the proofs of the token of that name at
     once; None: they are not bounded.
     """
@@ -199,7 +199,7 @@ class Authenticator:
 
 
 def address_of(peer: str) -> str | None:
-    """`ipv4:127.0.0.1:4711` and `ipv6:%5B::1%5D:4711` as host:port; None for what is not TCP."""
+    """`ipv4:127.0.0.1:4711` and `ipv6:%5B::1%5D:4711` as host:port; None for other transports."""
     kind, _, address = unquote(peer).partition(":")
     if kind not in ("ipv4", "ipv6"):
         return None
@@ -207,7 +207,7 @@ def address_of(peer: str) -> str | None:
 
 
 def session_shown(metadata: Iterable[tuple[str, Any]]) -> str:
-    """Return what a call shows of its session; "" if it shows none."""
+    """Return the session that a call shows; "" if it shows none."""
     return next((str(value) for key, value in metadata if key == SESSION_KEY), "")
 
 

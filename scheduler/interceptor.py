@@ -30,7 +30,7 @@ def called_at_once(
     gRPC itself waits for the message of a call that has one, which a stranger need never send. So
     `answer` always takes a stream, of messages and of None for bytes that are no message. It
     returns the one answer, or writes the many itself: a generator that is interrupted while gRPC
-    sends what it gave is not told, and its caller would hear nothing until the server has gone.
+    sends its message is not told, and its caller would hear nothing until the server has gone.
     """
     streams = handler.response_streaming
     make = (

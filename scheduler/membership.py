@@ -5,7 +5,7 @@ The first real failure ends the job. Pure: `step(event, now)`. Rules that the co
 * A rank whose stream breaks although it was heard just now is dead (its kernel closed the
   connection): it gets RECONNECT_S to come back. One that had been silent before is frozen or cut
   off: it keeps its full `act_s`.
-* Who is to blame is decided as everywhere (core/blame.py): a report of a rank that only follows
+* The rank to blame is chosen as everywhere (core/blame.py): a report of a rank that only follows
   waits for the real cause. A rank that is lost is a real cause.
 * If nobody called `step` for a while, it is we who were frozen; everybody's silence is forgiven
   that time.
@@ -226,7 +226,7 @@ class Membership:
         return self._decide(now)
 
     def _decide(self, now: float) -> list[Action]:
-        """End the job once it is settled who is to blame."""
+        """End the job once the rank to blame is settled."""
         if self.failure is not None or not self._blame.is_settled(now):
             return []
         self.failure = self._blame.cause

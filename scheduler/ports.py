@@ -1,4 +1,4 @@
-"""Is a TCP port free, and if not, who holds it?
+"""Is a TCP port free, and if not, which process holds it?
 
 Standard library only: the launcher asks before it starts anything.
 """
@@ -42,7 +42,7 @@ def check_port_is_free(host: str, port: int) -> None:
 
 
 def bind_failure(host: str, port: int, error: OSError) -> str:
-    """Says why host:port could not be bound and what to do."""
+    """Say why host:port could not be bound, and a way out."""
     address = join_address(host, port)
     if error.errno == errno.EADDRINUSE:
         return (

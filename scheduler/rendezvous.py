@@ -1,7 +1,7 @@
 """The rendezvous: all ranks of a job are admitted together, or the deadline names the missing ones.
 
-Pure: `step(event, now)` returns what to tell whom; `call` is an opaque number of a waiting request.
-A rank whose connection breaks before all are there counts as not joined.
+Pure: `step(event, now)` returns messages and their receivers; `call` is an opaque number of a
+waiting request. A rank whose connection breaks before all are there counts as not joined.
 """
 
 from __future__ import annotations

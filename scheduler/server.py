@@ -161,8 +161,8 @@ def _door(token: str, address: Callable[[], str]) -> Authenticator:
 
 
 class _Guard(Interceptor):
-    """Refuses calls of those who have not proven the job's token, and tells who sends bytes that
-    are no message so; both are counted. door: None for a job without a token, of which the kernel
+    """Refuses calls of peers that have not proven the job's token, and of those that send bytes
+    that are no message; both are counted. door: None for a job without a token, of which the kernel
     says whose the calls are if they come from this machine.
     """
 

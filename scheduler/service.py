@@ -249,7 +249,7 @@ class SchedulerService(control_pb2_grpc.SchedulerServicer):
     def announce_closing(self) -> None:
         """Tells every rank that the scheduler leaves in order.
 
-        only what still needs it is an error.
+        only a call that still needs it is an error.
         """
         self._closing = True
         self._notify(pb.Notice(closing=True))

@@ -56,7 +56,7 @@ class CallDropped:
 
 @dataclass(frozen=True)
 class RankGone:
-    """A rank left in order: whatever needs it can never complete."""
+    """A rank left in order: calls that need it can never complete."""
 
     rank: int
 
@@ -94,7 +94,7 @@ class _Barrier:
 class Store:
     """Keys and barriers of one job of `world_size` ranks.
 
-    describe_rank: what is known of a rank that did not come, for the error.
+    describe_rank: the known facts of a rank that did not come, for the error.
     """
 
     def __init__(

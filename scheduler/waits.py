@@ -1,10 +1,10 @@
 """Ranks that wait for each other in a circle, proven: no rank that is merely slow is ever accused.
 
 A rank that has waited for long says so, again and again: in which call, at which place (a set of
-ranks counts its calls), for whom, and how many calls it has begun at every place. What follows:
+ranks counts its calls), for whom, and how many calls it has begun at every place. It follows:
 
 * Rank a waits in call n of a place for rank b, and b has begun fewer calls there: a cannot go on
-  before b has left what it waits in itself. Had b begun call n, what a lacks may be on its way.
+  before b has left its own wait. Had b begun call n, the message that a lacks may be on its way.
 * A rank asks again only after its last question was answered. If it then still names the same call,
   it was in that call for the whole time from its first question to that answer.
 * If there is a circle of such waits, and a moment that lies in the time of all of them, then nobody
@@ -189,7 +189,7 @@ class Waits:
         return []
 
     def _held_up_by(self, wait: _Wait) -> Iterator[int]:
-        """The ranks that must leave what they wait in before `wait` can end."""
+        """Yield the ranks that must leave their own waits before `wait` can end."""
         asked = wait.asked
         for rank in asked.missing:
             other = self._waits.get(rank)

@@ -1,6 +1,6 @@
 """A working directory as one file: tar, compressed, named by the digest of its bytes.
 
-Whoever unpacks it trusts nothing in it: sizes, numbers and names are bounded and checked while
+Nothing in it is trusted when it is unpacked: sizes, numbers and names are bounded and checked while
 reading, before anything is written outside the folder it may write to.
 """
 
@@ -57,9 +57,10 @@ def measure(folder: Path, hidden: bool = True, left_out: Collection[Path] = ()) 
 
 def pack(folder: Path, target: Path, hidden: bool = True, left_out: Collection[Path] = ()) -> str:
     """Writes `folder` to the file `target`, without version control, caches, virtual
-    environments and what its .onefignore names; its digest.
+    environments and the names in its .onefignore; return its digest.
 
-    hidden: whether what begins with a dot is sent, too; what .onefignore takes back (`!.name`) is.
+    hidden: whether names that begin with a dot are sent, too; those that .onefignore takes back
+    (`!.name`) are.
     left_out: folders, links in them followed, that are not sent either.
 
     The same files give the same digest: times, owners and the order of the folder do not count.
@@ -82,7 +83,7 @@ def pack(folder: Path, target: Path, hidden: bool = True, left_out: Collection[P
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """Makes `folder` (which must not be there yet) of what is in `archive`, whole or not at all.
+    """Make `folder` (which must not be there yet) of the files in `archive`, whole or not at all.
 
     Raises ArchiveError that names the entry which may not be unpacked.
     """

@@ -1,8 +1,8 @@
 """The daemon's line to the scheduler: one stream, kept open for as long as the daemon lives.
 
 Beats go out from the event loop, so that they stop when the daemon is frozen or stuck. The
-scheduler answers each; an answer also proves that what was sent before it has arrived, so what may
-not be lost (progress) is kept until then and told again over the next stream.
+scheduler answers each; an answer also proves that messages sent before it have arrived, so those
+that may not be lost (progress) are kept until then and told again over the next stream.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class Attachment:
     def send(self, message: pb.DaemonMessage, is_kept: bool = False, is_bulk: bool = False) -> None:
         """Sends it if the scheduler hears us; else it is gone, unless is_kept.
 
-        is_bulk: may wait for what is not.
+        is_bulk: may wait for messages that are not.
         """
         if is_kept:
             self._kept.append((self._beats + 1, message))
@@ -371,7 +371,7 @@ class Attachment:
             self._is_put_off = True
 
     def _tell_absence(self, why: str) -> None:
-        """A daemon that has found no scheduler yet says so once, not to who starts both at once."""
+        """Say once that no scheduler was found, but not while both are just starting."""
         is_late = time.monotonic() - self._made_at >= LATE_S
         is_told = is_late and not self._was_welcomed and not self._has_told_absence
         self._has_told_absence |= is_told

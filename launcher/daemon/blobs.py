@@ -3,7 +3,7 @@ daemons of a node.
 
 A file is in the cache whole or not at all: it is written under another name, its digest is compared
 and it is renamed. One lock file a digest lets one daemon fetch while the others wait; one for the
-whole cache guards making room. What was used last goes last.
+whole cache guards making room. The one used last goes last.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ Fetch = Callable[[str], AsyncIterator[tuple[int, bytes]]]
 
 
 class BlobError(OneFlowError):
-    """A file of a job that cannot be had, or is not what its digest says."""
+    """A file of a job that cannot be had, or is not that of its digest."""
 
     exit_code = 65
     reason = "INTERNAL"
 
 
 class OtherContentError(BlobError):
-    """The content that came is not what was asked for."""
+    """The content that came is not the one asked for."""
 
 
 class NotToBeHadError(TransportError):
@@ -56,7 +56,7 @@ def check_digest(digest: str) -> None:
 
 
 class BlobCache:
-    """The cache in `folder`, at most `limit_nbytes` besides what is being fetched."""
+    """The cache in `folder`, at most `limit_nbytes` besides files being fetched."""
 
     def __init__(self, folder: Path, limit_nbytes: int) -> None:
         self._folder, self._limit_nbytes = folder, limit_nbytes
@@ -134,7 +134,7 @@ class BlobCache:
                 await asyncio.sleep(LOCK_PAUSE_S)
 
     def _make_room(self, nbytes: int) -> None:
-        """Removes what was not used for longest. A file that is open stays readable; one that is
+        """Remove the files not used for longest. A file that is open stays readable; one that is
         about to be opened is fetched again.
         """
         with self._cache_lock():

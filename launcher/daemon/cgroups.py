@@ -141,7 +141,7 @@ class Group:
         return None
 
     def memory_words(self) -> str:
-        """Say how much memory was used at most, and what is allowed, or else what the host has; ""
+        """Say how much memory was used at most, and how much is allowed, or else the host has; ""
         where the kernel does not tell.
         """
         used = self._number("memory.peak", "memory.max_usage_in_bytes")

@@ -1,14 +1,14 @@
 """The daemon as a pure state machine: `step(event, now)` returns actions and does nothing itself.
 
 Rules that the code cannot show:
-* One rank at a time. Everything may be told twice and is done once: a Prepare of what is prepared
-  is answered with the same port, a Start of what runs with its progress, a Stop of what ended (or
-  was never heard of, and then is never begun) with its end.
+* One rank at a time. Everything may be told twice and is done once: a Prepare of a prepared attempt
+is answered with the same port, a Start of a running one with its progress, a Stop of one that ended
+(or was never heard of, and then is never begun) with its end.
 * An end is told after every Welcome until the scheduler has noted it.
-* What ends because it was told to has the reason PREEMPTED, whatever its exit code; what had ended
-  by itself before keeps its own.
-* That a rank fails is told as soon as it is seen. Its end is told when nothing of it lives any
-  more, or when what does cannot be killed: then the device takes no work until that is gone.
+* A rank that ends because it was told to has the reason PREEMPTED, with any exit code; one that
+  had ended by itself before keeps its own.
+* That a rank fails is told as soon as it is seen. Its end is told when nothing of it lives
+  any more, or when the rest cannot be killed: then the device takes no work until that is gone.
 * Without a scheduler a rank goes on for `away_s`; then it is stopped in order.
 """
 
@@ -130,8 +130,8 @@ class Daemon:
         return self.is_leaving or self.is_unhealthy
 
     def running(self) -> list[pb.RunningAttempt]:
-        """Return what the daemon says of its work when it attaches: who is not to go on with it is
-        fenced.
+        """Return the attempts that the daemon names when it attaches: one that is not to go on
+        with them is fenced.
         """
         if self.key is None:
             return []
@@ -272,7 +272,7 @@ class Daemon:
         return self._end_rank(max(told.stop.grace_s, 0.0), "PREEMPTED", why)
 
     def _end_rank(self, grace_s: float, reason: str, why: str) -> list[Action]:
-        """Stops what goes on, whatever it is."""
+        """Stop the attempt that goes on, in any state."""
         key = self.key
         if key is None:
             return []
@@ -354,7 +354,7 @@ class Daemon:
         return self._leave_if_over()
 
     def _drop(self) -> list[Action]:
-        """Gives up what was not started yet."""
+        """Give up an attempt that was not started yet."""
         if self.phase not in (Phase.PREPARING, Phase.PREPARED) or self.key is None:
             return []
         dropped: list[Action] = [Drop(self.key)]

@@ -1,8 +1,8 @@
 """Events of a daemon, and the actions that follow from them.
 
-`daemon.Daemon.step(event, now)` turns the first into the second and does nothing itself. What the
-scheduler tells a daemon, and what it answers, are the messages of protos/cluster.proto themselves
-(see scheduler/jobs/messages.py); here is what happens on its own machine, and what it does there.
+`daemon.Daemon.step(event, now)` turns the first into the second and does nothing itself. The
+scheduler's words to a daemon, and its answers, are the messages of protos/cluster.proto themselves
+(see scheduler/jobs/messages.py); here are the events of its own machine, and its actions there.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class ProcessExited:
 class StoodStill:
     """The rank's process does nothing any more, and will not: it is to be ended.
 
-    exit_code, reason, cause: of the rank, whatever its process ends with.  since_s: so long.
+    exit_code, reason, cause: of the rank, whichever its process ends with.  since_s: so long.
     """
 
     key: AttemptKey
@@ -133,7 +133,7 @@ class Gather:
 
 @dataclass(frozen=True)
 class Drop:
-    """Forget what was or is being gathered."""
+    """Forget the files gathered or being gathered."""
 
     key: AttemptKey
 
@@ -151,7 +151,7 @@ class Launch:
 class EndTree:
     """Ask all processes of the rank to end, kill them after `grace_s`. Answered by `TreeEnded`.
 
-    Said again with a shorter grace, it shortens what was said before.
+    Said again with a shorter grace, it shortens the one before.
     """
 
     key: AttemptKey

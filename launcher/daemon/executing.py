@@ -3,8 +3,8 @@
 Rules that the code cannot show:
 * A command lives at most as long as the rank that it is beside: it is in that rank's control group,
   or, where there is none, a process of the daemon's that is ended with those of the rank.
-* It is bounded in time and in what it may write, and its session is killed when either is over, or
-  when nobody hears it any more. What it has left behind at its own end stays until the rank ends.
+* It is bounded in time and in its output, and its session is killed when either is over, or
+  when nobody hears it any more. Processes that it leaves at its own end stay until the rank ends.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ log = get_logger(__name__)
 
 
 class Executor:
-    """rank: of an attempt that goes on here; None for any other. watch: reaps as soon as the
-    process of this descriptor has ended.
+    """Runs commands beside ranks. rank: of an attempt that goes on here; None for any other. watch:
+    reaps as soon as the process of this descriptor has ended.
     """
 
     def __init__(

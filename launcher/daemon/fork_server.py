@@ -49,7 +49,7 @@ class WorkerLostError(OneFlowError):
 
 @dataclass
 class Server:
-    """The process. words: what it writes, if it fails.  answers: to who asked for a worker.
+    """The process. words: its output, if it fails. answers: to those that asked for a worker.
 
     is_ready: it can fork.  is_settled: no worker that is forked later would be quicker.
     """
@@ -349,7 +349,7 @@ async def _ready(worker: Worker) -> None:
 
 
 def _abandon(worker: Worker) -> None:
-    """Ends one that nobody will have; what is left of it is reaped with the others."""
+    """End one that nobody will have; the rest of it is reaped with the others."""
     asyncio.get_running_loop().remove_reader(worker.pidfd)
     send_signal([worker.pid], signal.SIGKILL)
     os.close(worker.pidfd)
@@ -370,7 +370,7 @@ def _close(worker: Worker) -> None:
 
 
 def _tail(descriptor: int) -> str:
-    """The last line of what it wrote."""
+    """Return the last line of its output."""
     os.set_blocking(descriptor, False)
     text = b""
     with suppress(OSError):

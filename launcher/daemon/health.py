@@ -47,7 +47,7 @@ class Health:
             await self._service.set(name, status.SERVING if is_serving else status.NOT_SERVING)
 
     async def follow(self, is_ready: Callable[[], bool]) -> None:
-        """Says what is true, until cancelled."""
+        """Tell the truth, until cancelled."""
         said = False
         while True:
             now = is_ready()

@@ -1,4 +1,4 @@
-"""The daemon's body: does what its mind (daemon.py) decides, and tells it what happens.
+"""The daemon's body: does the actions of its mind (daemon.py), and tells it the events.
 
 All runs on one event loop in the main thread: worker processes must be started from there, for they
 die with the thread that started them.
@@ -233,7 +233,7 @@ class Host:
         task.add_done_callback(partial(self._look_how_gathered, action.key))
 
     def _look_how_gathered(self, key: AttemptKey, task: asyncio.Task[None]) -> None:
-        """Whatever it died of, the attempt ends with it: nobody else would answer for it."""
+        """End the attempt if gathering died of any error: nobody else would answer for it."""
         if self._exit.done() or self._gathering.get(key) is not task:
             return  # it was told to end
         error = asyncio.CancelledError() if task.cancelled() else task.exception()

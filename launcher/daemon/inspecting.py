@@ -116,7 +116,7 @@ class Inspector:
         )
 
     async def _answer(self, folder: Path, before: int, limit_s: float) -> str:
-        """Return what comes on standard error from now on, until it is quiet."""
+        """Return the output on standard error from now on, until it is quiet."""
         deadline = time.monotonic() + limit_s
         size, changed_at = before, time.monotonic()
         while time.monotonic() < deadline:
@@ -131,7 +131,7 @@ class Inspector:
     # -- dumps -------------------------------------------------------------------------------------
 
     async def _dump(self, key: AttemptKey, limit_s: float) -> str:
-        """JSON: whatever of it could be had."""
+        """Return as JSON the facts that could be had."""
         rank = self._rank(key)
         found: dict[str, Any] = {"daemon": self._settings.id, "daemon_pid": os.getpid()}
         found |= {"at": time.time(), "rank": key.rank, "attempt": key.attempt}

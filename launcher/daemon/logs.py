@@ -2,14 +2,14 @@
 
 An offset counts bytes from the beginning of a stream, also after the beginning is gone: a full file
 `stdout` becomes `stdout.<offset of its first byte>`, and the oldest of these go. Bytes are kept as
-they came; what they do to a terminal is the business of who shows them. What cannot be written
-(disk full, more than a job may keep) is dropped and counted, and a line in the stream says so; the
-job never waits for it.
+they came; their effect on a terminal is the business of those that show them. Bytes that cannot be
+written (disk full, more than a job may keep) are dropped and counted, and a line in the stream says
+so; the job never waits for it.
 
 Beside each stream lies a small file for readers by time: `.stdout.lines` has a record for each
 second in which something was written, the offset of a line and when it was written. The older the
-stream, the wider apart its records, so that they stay few. They are of use, not of need: what
-cannot be written is left out.
+stream, the wider apart its records, so that they stay few. They are of use, not of need:
+those that cannot be written are left out.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class LogWriter:
             self._drop(data, problem)
 
     def close(self) -> None:
-        """Says what was dropped at the end, if there is room for it."""
+        """Say how much was dropped at the end, if there is room for it."""
         if self._dropped_nbytes:
             self._put(self._mark())
         if self._file is not None:
@@ -365,7 +365,7 @@ class Pump(threading.Thread):
             writer.close()
 
     def finish(self, timeout_s: float) -> bool:
-        """Waits for what is on its way; a pipe that somebody still holds is closed after
+        """Wait for bytes on their way; a pipe that somebody still holds is closed after
         `timeout_s`. True if all ended in order.
         """
         self.join(timeout_s)
@@ -392,7 +392,7 @@ class Pump(threading.Thread):
         return bool(data)
 
     def _pace(self, nbytes: int) -> None:
-        """Sleeps off what is beyond RATE_NBYTES a second."""
+        """Sleep off bytes beyond RATE_NBYTES a second."""
         self._copied += nbytes
         if self._copied < RATE_NBYTES // 8:
             return

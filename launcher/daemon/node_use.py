@@ -30,7 +30,7 @@ class NodeMeter:
         self._traffic: tuple[float, int, int] | None = None
 
     def look(self) -> pb.NodeUse | None:
-        """Look at the node; None if that was done a moment ago. What is not known stays out."""
+        """Look at the node; None if that was done a moment ago. Unknown numbers stay out."""
         now = self._clock()
         if now - self._looked_at < LOOK_S:
             return None

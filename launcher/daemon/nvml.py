@@ -81,7 +81,7 @@ class Gpu:
 
 
 def show(metrics: Metrics, index: int) -> Gpu | None:
-    """Lets `metrics` show what the driver tells of GPU `index`; None if it tells nothing."""
+    """Let `metrics` show the driver's numbers of GPU `index`; None if there are none."""
     try:
         import pynvml
     except ImportError:

@@ -1,12 +1,12 @@
 """The leftovers of a daemon that was killed: found by name, and swept by the next one; and of a
 rank, which may leave named shared memory.
 
-Whatever a daemon makes outside of its state folder carries its pid and start time in its name, so
+All that a daemon makes outside of its state folder carries its pid and start time in its name, so
 that nobody mistakes a living daemon's things for those of a dead one whose pid came again.
 
-Nothing ends shared memory in /dev/shm with its processes, and its name says nothing about who made
-it, so whose it is is found by looking who maps it while the rank lives. Only what a process of the
-rank was seen to map, and nobody maps any more, is removed.
+Nothing ends shared memory in /dev/shm with its processes, and its name tells nothing about its
+maker, so its owner is found by looking which process maps it while the rank lives. Only memory that
+a process of the rank was seen to map, and nobody maps any more, is removed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SHARED_MEMORY = Path("/dev/shm")
 
 
 def sweep() -> tuple[int, int, int]:
-    """Ends and removes what dead daemons have left: numbers of processes, control groups, folders
+    """End and remove the leftovers of dead daemons: numbers of processes, control groups, folders
     that there were.
     """
     groups = cgroups.sweep(cgroups.find_hierarchies())
@@ -36,7 +36,9 @@ def sweep() -> tuple[int, int, int]:
 
 
 def make_temp_dir() -> Path:
-    """Make a folder for what a rank leaves in its TMPDIR; short, for sockets have short names."""
+    """Make a folder for the files that a rank leaves in its TMPDIR; short, for sockets have short
+    names.
+    """
     return Path(tempfile.mkdtemp(prefix=own_name("oneflow-job", "")))
 
 
@@ -100,7 +102,7 @@ class SharedMemory:
                 self._ours[name] = new[name]
 
     def remove(self) -> list[str]:
-        """Removes what nobody uses any more; the names."""
+        """Remove the memory that nobody uses any more; return the names."""
         there = self._names()
         ours = {name for name, inode in self._ours.items() if there.get(name) == inode}
         if not ours:

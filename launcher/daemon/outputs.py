@@ -1,7 +1,7 @@
 """The files that a job leaves on this node, in a folder that its own processes write to.
 
-What they put there is read only as what it is: names are checked, and each folder on the way is
-opened without following links, so that nothing outside can be read, whatever is swapped meanwhile.
+Only plain files are read there: names are checked, and each folder on the way is opened without
+following links, so that nothing outside can be read, even if files are swapped meanwhile.
 """
 
 from __future__ import annotations

@@ -88,14 +88,14 @@ class Program(ABC):
 
     @abstractmethod
     def start(self, master_addr: str, master_port: int, keep: Keep) -> Worker:
-        """Start it, and what the daemon does beside it, which is kept. Raises OneFlowError."""
+        """Start it, and the daemon's tasks beside it, which are kept. Raises OneFlowError."""
 
     def stop(self, worker: Worker) -> None:
         """Asks it to end."""
         worker.signal(signal.SIGTERM)
 
     async def last_words(self) -> None:
-        """Its process has ended: hears what is still on its way."""
+        """Hear the messages still on their way, after its process has ended."""
         return
 
     def close(self) -> None:
@@ -164,7 +164,7 @@ class Script(Program):
         return worker
 
     async def _warn(self, why: str) -> None:
-        """After it was launched, as a report of its own."""
+        """Warn in a report of its own, after the launch."""
         node = self._place.settings.node_name
         said = f"{why}: the daemon on {node} may write no control group that bounds it"
         log.warning("%s: %s", self._key, said)
@@ -321,7 +321,7 @@ class GraphWorker(Program):
 
 
 def _bounded(group: Group | None, spec: pb.JobSpec) -> str:
-    """Bound a rank's group as its job asks. Returns what cannot be bounded here, in words."""
+    """Bound a rank's group as its job asks. Returns the limits that it cannot set, in words."""
     if group is not None:
         return " and ".join(group.bound(spec.cpus, spec.memory_nbytes))
     wanted = (("processors", spec.cpus), ("memory", spec.memory_nbytes))
@@ -356,7 +356,7 @@ def _step(number: int) -> int:
 
 def command(argv: Sequence[str], env: Mapping[str, str], cwd: Path) -> list[str]:
     """argv as it is, but that a Python script is run through the launcher's bootstrap, which
-    records what ended it.
+    records its end.
 
     Raises ConfigError if there is no such program.
     """
@@ -375,7 +375,9 @@ def command(argv: Sequence[str], env: Mapping[str, str], cwd: Path) -> list[str]
 
 
 def program_env(env: Mapping[str, str]) -> dict[str, str]:
-    """`python` is the one that runs the daemon, and what it prints is seen at once."""
+    """Make the environment in which `python` is the one that runs the daemon, and its output is
+    seen at once.
+    """
     found = dict(env)
     folders = [os.path.dirname(sys.executable), env.get("PATH") or os.defpath]
     found["PATH"] = os.pathsep.join(folders)

@@ -1,5 +1,5 @@
-"""Whether a worker's process moves: judged by its pulse (oneflow/services/pulse.py) and by what the
-kernel says of it.
+"""Whether a worker's process moves: judged by its pulse (oneflow/services/pulse.py) and by the
+kernel's state of it.
 
 * Stopped (SIGSTOP): as a peer that is frozen. One that a debugger holds is left alone.
 * Its pulse stands still: its interpreter is stuck. One that never had a pulse, or has ended it, is
@@ -141,7 +141,7 @@ class Pulse:
         return self._is_open
 
     def look(self, now: float) -> Still | None:
-        """Return what is new: the process stands still, or has done so for too long."""
+        """Return a change: the process stands still, or has done so for too long."""
         state, *_ = stat_fields(self._pid) or ["X"]
         return self._judge.look(now, self._beats(), state)
 
@@ -187,7 +187,7 @@ class Standing:
         self._frame = ""  # where it was stuck
 
     def look(self, worker: Worker) -> Still | None:
-        """Several times a second; returns what has stood still for too long."""
+        """Look several times a second; return a process that has stood still for too long."""
         was_suspect = worker.pulse.is_suspect
         still = worker.pulse.look(time.monotonic())
         if still is None:
@@ -204,8 +204,8 @@ class Standing:
         self._say(worker, still)
 
     async def note_at_end(self, worker: Worker) -> None:
-        """Its peers may have failed because it stands still: what ends it, or wakes it up, ends all
-        that shows where.
+        """Its peers may have failed because it stands still: its end, or its waking up,
+        ends all that shows where.
         """
         self._at_end = worker.pulse.still()
         if self._at_end is not None and not self._at_end.is_stopped and not worker.is_over:
@@ -243,7 +243,7 @@ def has_main_stack(text: str) -> bool:
 
 
 def stuck_frame(text: str) -> str:
-    """`train.py:12 in step`: where the main thread is, of the last stacks in what a process wrote;
+    """`train.py:12 in step`: where the main thread is, of the last stacks in a process's output;
     "" if there are none.
     """
     start = text.rfind(_MAIN)

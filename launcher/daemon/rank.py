@@ -1,7 +1,7 @@
 """One rank on this machine: its files are gathered, it is launched, watched and ended.
 
-What happens is told as events (events.py); what to do is told by the host, which does what the
-daemon's mind decided. What it has stands in rank_resources.py, what it runs in programs.py.
+It tells events (events.py); the host tells it the actions, on which
+the daemon's mind decided. Its resources stand in rank_resources.py, its programs in programs.py.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Rank:
         await self.program.gather()
 
     def discard(self) -> None:
-        """Gives back what was gathered, if it was not launched."""
+        """Give back the gathered files, if it was not launched."""
         self._own.release_port()
 
     def launch(self, master_addr: str, master_port: int) -> None:
@@ -193,7 +193,7 @@ class Rank:
         return self.program.record(status)
 
     def end(self, grace_s: float) -> None:
-        """Asks all of it to end, kills what is left after `grace_s`; answers with TreeEnded."""
+        """Ask all of it to end, kill the rest after `grace_s`; answers with TreeEnded."""
         deadline = time.monotonic() + grace_s
         if self._ending is None:
             self._deadline = deadline

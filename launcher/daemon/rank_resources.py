@@ -53,7 +53,8 @@ class RankResources:
     # -- gathering ---------------------------------------------------------------------------------
 
     async def gather(self, cache: BlobCache, fetch: Fetch, address: str) -> None:
-        """Make the folders, and fetch what is not here yet; rank 0 gets a port of this address.
+        """Make the folders, and fetch files that are not here yet; rank 0 gets a port of this
+        address.
 
         Raises OneFlowError or OSError.
         """
@@ -72,7 +73,7 @@ class RankResources:
             self._port = ReservedPort(address)
 
     async def _get(self, digest: str, cache: BlobCache, fetch: Fetch) -> Path:
-        """A file of the job, kept as long as the job whatever becomes of the cache."""
+        """Get a file of the job, kept as long as the job even if the cache drops it."""
         kept = self.job_dir / "files" / digest
         if not kept.exists():
             kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -82,7 +83,7 @@ class RankResources:
         return kept
 
     def _make_work_dir(self) -> None:
-        """Once a job and node: what a rank leaves there, its next attempt finds."""
+        """Make it once a job and node: the next attempt of a rank finds its files there."""
         with open(self.job_dir / ".work.lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if self.work_dir.exists():
@@ -143,7 +144,7 @@ class RankResources:
     # -- what its process leaves -------------------------------------------------------------------
 
     def error(self) -> ErrorRecord | None:
-        """The record that its program wrote of what ended it."""
+        """Return its program's record of its end."""
         return read_error(self._error_file)
 
     def lost(self) -> str:

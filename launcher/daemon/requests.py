@@ -1,4 +1,4 @@
-"""Answers what the scheduler asks for its clients: logs, outputs, inference."""
+"""Answers the scheduler's questions for its clients: logs, outputs, inference."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Requests:
     # -- logs --------------------------------------------------------------------------------------
 
     async def read_log(self, request: pb.ReadLog) -> None:
-        """One LogData: what there is from the offset on, or what comes within wait_s."""
+        """Send one LogData: the bytes from the offset on, or those that come within wait_s."""
         try:
             key = key_of(request.id)
         except ProtocolError as error:
@@ -87,7 +87,7 @@ class Requests:
     # -- outputs -----------------------------------------------------------------------------------
 
     async def read_file(self, request: pb.ReadFile) -> None:
-        """FileData until the last; a name lists nothing but what lies in the job's outputs."""
+        """Send FileData until the last; a name leads to nothing but the job's outputs."""
 
         def say(data: bytes = b"", is_last: bool = False, error: str = "") -> None:
             found = pb.FileData(request=request.request, data=data, is_last=is_last, error=error)
@@ -132,7 +132,7 @@ class Requests:
 
 
 def _read(folder: Path, request: pb.ReadLog) -> Piece:
-    """Read from the offset on; without one, from what was written at the time that is asked for."""
+    """Read from the offset on; without one, from the line written at the time that is asked for."""
     offset = request.offset
     if request.since > 0 and not offset:
         found = offset_at(folder, request.stream, request.since)

@@ -67,14 +67,14 @@ class DaemonSettings:
     """Everything that a daemon was asked to do.
 
     device: cpu:0, cuda:3. scheduler: host:port. address: under which ranks of other nodes reach
-    this node; "": found out. credentials: of gRPC, for TLS, or what makes them for each connection;
-    None: no TLS. token_file: instead of the token, read for each connection. health_addr:
-    unix:<path> or host:port of the health service; "": none. state_dir: of this node, shared by its
-    daemons. warm: keep a worker ready for graph jobs. use_groups: give ranks control groups of
-    their own, where this user may make them. certificate: of this daemon, so that its end is on the
-    page of metrics; None: no TLS. data_roots: folders whose files graph jobs may use besides their
-    own; (): as env says. shows_loss: the losses of jobs are on the page of metrics, for all who may
-    read that. labels: name=value, of this node, which jobs may require.
+    this node; "": found out. credentials: of gRPC, for TLS, or a function that makes them for each
+    connection; None: no TLS. token_file: instead of the token, read for each connection.
+    health_addr: unix:<path> or host:port of the health service; "": none. state_dir: of this node,
+    shared by its daemons. warm: keep a worker ready for graph jobs. use_groups: give ranks control
+    groups of their own, where this user may make them. certificate: of this daemon, so that its end
+    is on the page of metrics; None: no TLS. data_roots: folders whose files graph jobs may use
+    besides their own; (): as env says. shows_loss: the losses of jobs are on the page of metrics,
+    for all readers of that. labels: name=value, of this node, which jobs may require.
     """
 
     device: str
@@ -195,7 +195,7 @@ class DaemonSettings:
         return tuple(dict.fromkeys(found))
 
     def check(self) -> None:
-        """Raises ConfigError for what cannot work."""
+        """Raises ConfigError for values that cannot work."""
         kind, _ = self._device()
         if kind == "cuda" and not any(Path(p).exists() for p in GPU_DRIVERS):
             raise ConfigError(f"--device {self.device}: this host has no driver for NVIDIA's GPUs")

@@ -1,10 +1,10 @@
 """The one line to the scheduler that all daemons of a node share.
 
 Each daemon attaches to a Unix socket here, as it would to the scheduler itself, with the same
-token. What it says goes on under its slot, a number that its stream alone has; what comes for the
-slot goes back to it. Beats do not: the shared line has its own, which names all that were heard
+token. Its messages go on under its slot, a number that its stream alone has; messages for the
+slot go back to it. Beats do not: the shared line has its own, which names all that were heard
 lately, and its answer is handed to each of them. So an answer proves as much as one of the
-scheduler's: that what the daemon said before its beat has arrived.
+scheduler's: that the daemon's messages before its beat have arrived.
 
 * The line is lost for all at once: their streams end, and each comes again with a new Hello.
 * A daemon that ends, or that the scheduler hears no longer, closes its slot and no other.

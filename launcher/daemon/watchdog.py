@@ -5,8 +5,9 @@ The daemon's loop moves a counter, in a memory file that is the standard input o
 * The counter stands still for stuck_s: the daemon's loop is stuck. It is asked for its stacks,
   then killed; one that somebody has stopped (SIGSTOP), or that wants to run and gets no processor,
   is left alone, for it does nothing wrong.
-* The daemon is gone: what it leaves is swept. Its own child has died with it; this finds what that
-  one had started.
+* The daemon is gone: its leftovers are swept. Its own child has died with it; this finds the
+processes
+  that the child had started.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class Worker:
         return self.status is not None
 
     def alive(self) -> list[int]:
-        """Its living processes, whatever session they are in and whoever their parent is now."""
+        """Return its living processes, in any session and below any parent."""
         if self.group is not None and self.group.can_find:
             return self.group.pids()
         return descendants(os.getpid(), besides=self.spared())
@@ -218,7 +218,8 @@ def confine(pid: int, group: Group | None) -> None:
 
 
 def bound(worker: Worker, limits: JobLimits) -> None:
-    """Bound one that begins its work, by what its user has now, and the host has lost so far.
+    """Bound one that begins its work, by its user's present number of processes, and the host's
+    kills so far.
 
     Raises OSError.
     """
@@ -228,7 +229,7 @@ def bound(worker: Worker, limits: JobLimits) -> None:
 
 
 def _pipe() -> tuple[int, int]:
-    """A large one: whoever writes much waits less often."""
+    """Make a large pipe: a process that writes much waits less often."""
     read, write = os.pipe2(os.O_CLOEXEC)
     with suppress(OSError):  # this user may not have so much
         fcntl.fcntl(write, F_SETPIPE_SZ, PIPE_NBYTES)
@@ -236,7 +237,7 @@ def _pipe() -> tuple[int, int]:
 
 
 def _limiter(limits: JobLimits, group: Group | None) -> Callable[[], None]:
-    """Return what the child does to itself before it becomes the program."""
+    """Return the function that the child calls before it becomes the program."""
     bounds, protects = _bounds(limits, group), _protects_us()
     enter = group.enter if group is not None else None
     setrlimit, score = resource.setrlimit, OOM_SCORE.format("self")

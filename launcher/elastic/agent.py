@@ -22,7 +22,7 @@ STOP_S = 15.0  # beyond the grace: for the ranks of a node to be gone after KILL
 def run_elastic(settings: Settings, env: Mapping[str, str], unnamed: str) -> int:
     """Run this node's ranks until the job is over; returns the job's exit code.
 
-    unnamed: what a job without --rdzv-id is called in reports.
+    unnamed: the name of a job without --rdzv-id in reports.
     """
     job = settings.rdzv_id or unnamed
     face = JobFace(job, settings.nproc_per_node, env.get("ONEFLOW_JOB_TOKEN", ""))

@@ -34,7 +34,7 @@ class Lines:
         self._flush()
 
     def receive(self) -> list[dict[str, Any]]:
-        """Return what has come since the last call."""
+        """Return the messages that have come since the last call."""
         self._flush()
         while self.is_open:
             try:

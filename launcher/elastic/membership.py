@@ -1,6 +1,6 @@
 """The membership of an elastic job: which nodes run the next round, and why a round ends.
 
-Pure: `step(event, now)` returns what to tell which node. A round is one start of the ranks on all
+Pure: `step(event, now)` returns messages to nodes. A round is one start of the ranks on all
 its nodes. Rules that the code cannot show:
 * The first round begins with MAX nodes, or last_call_s after MIN have come. A later one begins at
   once with the nodes that are left, if these are MIN; else the job waits for more, up to join_s.
@@ -79,7 +79,7 @@ class BeginRound:
 
 @dataclass(frozen=True)
 class EndRound:
-    """End the ranks of a node, who shall say when they have."""
+    """End the ranks of a node, which shall say when they have ended."""
 
     node: int
 

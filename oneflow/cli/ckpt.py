@@ -109,7 +109,7 @@ def convert(plain: bool, force: bool, source: Path, target: Path) -> None:
     """One safetensors file of a folder of shards, or of a checkpoint of PyTorch or OneFlow.
 
     One tensor is in memory at a time, and every digest is compared. `flow.load` gives a dict of
-    the tensors, and with --tree what it gives for the source.
+    the tensors, and with --tree the same as for the source.
     """
     from oneflow.core.errors import ConfigError
     from oneflow.io.convert import convert as run

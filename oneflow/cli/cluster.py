@@ -1,4 +1,4 @@
-"""`oneflow cluster ...`: a cluster on this machine, and what operators ask any cluster."""
+"""`oneflow cluster ...`: a cluster on this machine, and questions of operators to any cluster."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def status(found: Cluster, how: str) -> None:
 @output_option
 @click.option("-f", "--filter", "filters", type=PAIR, multiple=True, help="state=up, node=n1, ...")
 def nodes(address: str | None, how: str, filters: tuple[tuple[str, str], ...]) -> None:
-    """Every daemon, and what it does. Filters: state, node, device, job."""
+    """Every daemon, and its work. Filters: state, node, device, job."""
     from oneflow.cluster.client import connect
 
     wanted = _daemon_filters(filters)
@@ -186,7 +186,7 @@ def _daemon_filters(given: tuple[tuple[str, str], ...]) -> dict[str, set[str]]:
 def drain(
     address: str | None, grace: float, node: str, is_all: bool, is_undone: bool, how: str
 ) -> None:
-    """A node takes no new work; what runs there is stopped after the grace, and restarted.
+    """A node takes no new work; jobs there are stopped after the grace, and restarted.
 
     It stays so until --undo, or until its daemons are started anew.
     """

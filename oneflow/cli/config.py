@@ -1,4 +1,4 @@
-"""`oneflow config ...`: what is configured."""
+"""`oneflow config ...`: the settings in force."""
 
 from __future__ import annotations
 

@@ -32,11 +32,11 @@ def debug() -> None:
 @RANK
 @output_option
 def stack(job: Job, ranks: tuple[int, ...], how: str) -> None:
-    """The stacks of all threads of a job's ranks, now, and which actor waits for what.
+    """The stacks of all threads of a job's ranks, now, and the waits of their actors.
 
     Threads in the program's own code come first, and where they are stands above all.
-    Each rank writes them to its standard error, where they stay. Ten seconds for each node; who
-    does not answer is named. The exit code is 0 if any rank answered.
+    Each rank writes them to its standard error, where they stay. Ten seconds for each node; one
+    that does not answer is named. The exit code is 0 if any rank answered.
     """
 
     pieces = sorted(job.debug("stack", ranks), key=lambda p: p.rank)
@@ -65,7 +65,7 @@ def _show_stacks(pieces: list[RankDebug]) -> None:
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Written to, 0600.")
 def dump(job: Job, ranks: tuple[int, ...], out: Path | None) -> None:
     """All that is known of a job as JSON: its record, and of each rank the process with its
-    threads, stacks, the ends of its logs and what it failed with. Without secrets.
+    threads, stacks, the ends of its logs and its failure. Without secrets.
 
     Ten seconds for each node; a rank that does not answer has an error instead.
     """

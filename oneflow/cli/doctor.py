@@ -18,7 +18,7 @@ CUPY = ("cupy-cuda12x", "cupy-cuda13x")
 
 
 def doctor() -> list[str]:
-    """Versions, devices and hosts, a line each: what a report of a defect should contain."""
+    """Versions, devices and hosts, a line each, for a report of a defect."""
     config = Config.from_env()
     lines = [f"oneflow-actors {__version__}", f"python {platform.python_version()}"]
     installed = [name for name in CUPY if _version(name) != MISSING]

@@ -65,7 +65,7 @@ def goes_on(job_id: str) -> Iterator[None]:
 
 
 def follow_to_end(job: Job) -> int:
-    """Shows why it waits, and what it writes, until it has ended. Returns its exit code."""
+    """Show why it waits, and its output, until it has ended. Returns its exit code."""
     with WhyPending(job, looks=True) as why:
         record = _wait_begun(job, why)
         if record.attempt and record.spec.kind is JobKind.GRAPH:
@@ -81,7 +81,7 @@ LogChoice = tuple[tuple[int, ...], int, str, float, int | None]
 
 
 def show_logs(job: Job, prefix: str, follow: bool, choice: LogChoice) -> int:
-    """Write what the ranks of a job wrote; with `follow` until it ends. Returns its exit code then.
+    """Print the output of a job's ranks; with `follow` until it ends. Returns its exit code then.
 
     choice: ranks, attempt, stream, since and tail of `Job.log_blocks`.
     """

@@ -103,7 +103,7 @@ class LazyVerbs(Verbs):
         return super().get_command(context, name)
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        """Without importing what it lists."""
+        """List the commands without importing them."""
         rows = []
         for name in self.list_commands(context):
             if name in self.groups:
@@ -115,7 +115,7 @@ class LazyVerbs(Verbs):
 
 
 def _file_error(error: OSError) -> OneFlowError:
-    """A full disk, or what was named and cannot be."""
+    """Make an error of a full disk, or of a file that was named and cannot be."""
     name = f"{str(error.filename)[:200]}: " if error.filename is not None else ""
     found = ConfigError(f"{name}{error.strerror or error}")
     if is_disk_full(error):

@@ -29,7 +29,7 @@ def job() -> None:
 
 
 class _Submit(click.Command):
-    """Knows whether there was a --: what follows it is a program, not a job file."""
+    """Knows whether there was a --: the words behind it are a program, not a job file."""
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
         after = args[args.index("--") + 1 :] if "--" in args else None
@@ -193,7 +193,7 @@ def logs(
     no_prefix: bool,
     prefix: str,
 ) -> None:
-    """Show what the ranks of a job wrote; of an array, of one member after another."""
+    """Show the output of a job's ranks; of an array, of one member after another."""
     from oneflow.cli.follow import show_logs
 
     template = "" if no_prefix else prefix
@@ -208,7 +208,7 @@ def logs(
 @click.option("-f", "--follow", is_flag=True, help="Until the job ends; with its exit code.")
 @output_option
 def metrics(found: Job, follow: bool, how: str) -> None:
-    """Show what a job reports at its steps: a line for each; -o json: an object a line."""
+    """Show the points that a job reports: a line for each; -o json: an object a line."""
     from oneflow.cli.follow import end_of, goes_on
     from oneflow.cli.pending import WhyPending
     from oneflow.cli.results import show_metrics
@@ -230,11 +230,11 @@ def metrics(found: Job, follow: bool, how: str) -> None:
 @output_option
 @click.argument("names", metavar="[NAME]...", nargs=-1)
 def outputs(found: Job, folder: Path | None, how: str, names: tuple[str, ...]) -> None:
-    """List what a job has left, or, with --to, write all of it or what is named.
+    """List the outputs of a job, or, with --to, write all or the named ones.
 
     Of a graph job variables.safetensors has the final variables, NAME.safetensors the last value
-    of a recorded output, metrics.jsonl a line for each step. A script leaves what it writes into
-    the folder of its variable ONEFLOW_OUTPUTS, on the node of rank 0.
+    of a recorded output, metrics.jsonl a line for each step. A script leaves the files that it
+    writes into the folder of its variable ONEFLOW_OUTPUTS, on the node of rank 0.
     """
     from oneflow.cli.results import show_outputs
 
@@ -249,7 +249,7 @@ def outputs(found: Job, folder: Path | None, how: str, names: tuple[str, ...]) -
 def execute(found: Job, rank: int, timeout: float, words: tuple[str, ...]) -> None:
     """Runs a command beside a rank of a script job that runs, with its folder and environment.
 
-    Shows what it writes, and ends with its exit code. No shell sees its words.
+    Shows its output, and ends with its exit code. No shell sees its words.
     """
     from oneflow.cli.results import run_beside
 
@@ -269,9 +269,9 @@ def execute(found: Job, rank: int, timeout: float, words: tuple[str, ...]) -> No
 )
 @click.option("--since", type=MOMENT, default=0.0, help="30d, or 2026-11-01T00:00:00Z.")
 def usage(cluster: Cluster, how: str, by: tuple[str, ...], since: float) -> None:
-    """Show what jobs have used: seconds of devices, of your jobs or, to an admin, of all.
+    """Show the use of jobs: seconds of devices, of your jobs or, to an admin, of all.
 
-    Jobs that were removed count, too, and what runs counts up to now.
+    Jobs that were removed count, too, and running ones count up to now.
     """
     from oneflow.cli.results import show_usage
 
@@ -307,7 +307,7 @@ def wait(found: list[Job], timeout: float | None, how: str) -> None:
 @output_option
 @IDS
 def cancel(cluster: Cluster, how: str, job_ids: tuple[str, ...]) -> None:
-    """Ends jobs, in whatever state they are; again changes nothing."""
+    """End jobs, in any state; again changes nothing."""
     _each(cluster, how, job_ids, "cancel")
 
 
@@ -360,7 +360,7 @@ def remove(cluster: Cluster, how: str, job_ids: tuple[str, ...]) -> None:
 
 
 def _each(cluster: Cluster, how: str, job_ids: tuple[str, ...], verb: str) -> None:
-    """All of them, whatever becomes of one; the first error decides the exit code."""
+    """Do it to all of them, even if one fails; the first error decides the exit code."""
     from oneflow.cli.output import error_line, say
     from oneflow.core.errors import ClusterUnreachableError, OneFlowError
 

@@ -64,6 +64,6 @@ def _parameter(name: str) -> str:
 
 
 def given(flags: dict[str, Any]) -> dict[str, Any]:
-    """Takes what `limit_options` gave out of `flags`: values by key name."""
+    """Take the values of `limit_options` out of `flags`, by key name."""
     names = [name for name in flags if "__" in name]
     return {name.replace("__", "."): flags.pop(name) for name in names}

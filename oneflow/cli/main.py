@@ -1,4 +1,4 @@
-"""Verbs of the `oneflow` command. Each imports what it needs when it runs, so that `--help` is
+"""Verbs of the `oneflow` command. Each imports its modules when it runs, so that `--help` is
 quick.
 """
 

@@ -77,5 +77,5 @@ def error_line(error: OneFlowError) -> str:
 
 
 def say(text: str) -> None:
-    """A line for people, on standard error: standard output is for what was asked for."""
+    """Print a line for people, on standard error: standard output is for results."""
     print(f"oneflow: {escape(text)}", file=sys.stderr, flush=True)

@@ -23,7 +23,8 @@ WAITING = (JobState.QUEUED, JobState.RESTARTING, JobState.RUNNING, JobState.CANC
 class WhyPending:
     """Says it from a thread of its own, in a `with`, once it has been so for `after_s`.
 
-    Who sees the job's records anyway gives them to `take`; else `looks`, and it asks for them.
+    Callers that see the job's records anyway give them to `take`; else `looks`, and it asks for
+    them.
     """
 
     def __init__(self, job: Job, looks: bool = False, after_s: float = AFTER_S) -> None:

@@ -38,7 +38,7 @@ def job_table(records: Iterable[JobRecord], is_wide: bool) -> str:
 
 def ran_s(record: JobRecord, now: float) -> float:
     """Seconds in which its ranks ran, of all attempts; not those in which it waited between them,
-    nor what a clock was set forward.
+    nor the time by which a clock was set forward.
     """
     if record.state not in (JobState.RUNNING, JobState.CANCELLING) or not record.attempt_started_at:
         return record.ran_s
@@ -74,7 +74,7 @@ def _steps(record: JobRecord) -> str:
 
 
 def _why(record: JobRecord) -> str:
-    """Say why a job does not run, why it ended, or what is wrong with it all the same."""
+    """Say why a job does not run, why it ended, or of which trouble it warns."""
     if record.pending and not record.state.is_final:
         return record.pending
     if record.reason == "NONE":
@@ -147,7 +147,7 @@ def _clock(at: float) -> str:
 
 
 def waits_table(waits: Iterable[tuple[str, Any]]) -> str:
-    """Tabulate which actor waits for what. waits: job id and RankWaits."""
+    """Tabulate the waits of actors. waits: job id and RankWaits."""
     rows = []
     for job_id, w in waits:
         shares = [f"{100 * share:.0f}% {name}" for name, share in w.shares.items()]
@@ -187,7 +187,7 @@ def daemon_table(daemons: Iterable[Any], is_wide: bool) -> str:
 
 
 def _use(daemon: pb.DaemonStatus) -> list[str]:
-    """Return the cells of USE_TITLES; "" for what is not known."""
+    """Return the cells of USE_TITLES; "" for unknown numbers."""
     use = daemon.use
     if not daemon.HasField("use"):
         return [""] * len(USE_TITLES)

@@ -53,7 +53,7 @@ def _line(point: MetricPoint, is_wide: bool) -> str:
 
 
 def run_beside(job: Job, words: Sequence[str], rank: int, timeout_s: float) -> int:
-    """Shows what a command beside a rank writes. Returns its exit code."""
+    """Show the output of a command beside a rank. Returns its exit code."""
     outs = {"stdout": sys.stdout, "stderr": sys.stderr}
 
     def show(stream: str, data: bytes) -> None:

@@ -67,7 +67,7 @@ def run_scheduler(file: Path | None, **flags: object) -> None:
 
 
 def _say_where(scheduler: Scheduler) -> None:
-    """Say what a client and a daemon have to be told."""
+    """Print the settings that a client and a daemon need."""
     say(
         f"the scheduler listens at {scheduler.address}; metrics on "
         f"http://{scheduler.metrics_address}/metrics; tokens in {scheduler.settings.state_dir}"

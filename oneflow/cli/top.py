@@ -1,4 +1,4 @@
-"""`oneflow top`: what a cluster does, again and again."""
+"""`oneflow top`: the work of a cluster, again and again."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def top(cluster: Cluster, every: float, once: bool, how: str) -> None:
 def _look(
     cluster: Cluster,
 ) -> tuple[pb.ClusterStatus, list[JobRecord], list[tuple[str, RankWaits]]]:
-    """The status, the newest jobs, and of those that run (id, what a rank waits for)."""
+    """The status, the newest jobs, and of those that run (id, the waits of a rank)."""
     from oneflow.scheduler.jobs.records import JobState
 
     status = cluster.status()

@@ -142,8 +142,8 @@ def merge_files(out: Path, max_size: int | None, files: tuple[Path, ...]) -> Non
     """One file of the files of several ranks, in order of time, on the clock of the first rank;
     with gzip if its name ends in .gz.
 
-    It has at most so many bytes as viewers open; what comes later is left out, and a last event
-    says so. A file that is broken or of another trace is refused with 65.
+    It has at most so many bytes as viewers open; later events are left out, and a last
+    event says so. A file that is broken or of another trace is refused with 65.
     """
     from oneflow.services.traces import MAX_NBYTES, merge
 

@@ -94,7 +94,8 @@ class Cluster:
         auto_parallel=True, zero=1 to 3, amp="bfloat16": see docs/JOBS.md; for a graph also those
         of `flow.jobs.save`: data, inputs, outputs, record, stop_on_nonfinite.
 
-        Without a name it has that of the file. Raises JobSpecError for what cannot be accepted.
+        Without a name it has that of the file. Raises JobSpecError for a job that cannot be
+        accepted.
         """
         asked = {name: options.pop(name) for name in list(options) if name in OPTIONS}
         if not isinstance(source, (str, os.PathLike)) and "steps" in asked:
@@ -116,8 +117,8 @@ class Cluster:
     ) -> Job:
         """A program on each of its devices, where the operator allows that. No shell sees argv.
 
-        working_dir: a folder that is sent along, and in which the program runs.  hidden_files:
-        with what in it begins with a dot.
+        working_dir: a folder that is sent along, and in which the program runs.  hidden_files: with
+        its files whose names begin with a dot.
         options: as for `submit`, but those of graphs.
         """
         return self._send(job_id, self._script(argv, working_dir, hidden_files, options))

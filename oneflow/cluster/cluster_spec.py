@@ -19,7 +19,9 @@ DEVICE_FILES = "/dev/nvidia[0-9]*"
 
 
 def local_wish(flags: Mapping[str, Any], file: Path | None = None) -> ClusterSpec:
-    """Raises ConfigError for what a local cluster cannot be."""
+    """Make the spec of a local cluster from flags and a file. Raises ConfigError for impossible
+    ones.
+    """
     found = load_settings(flags, file)
     is_asked = found.origin("scheduler.listen") != "default"
     listen = found["scheduler.listen"] if is_asked else ""

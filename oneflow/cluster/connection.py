@@ -4,8 +4,8 @@ A scheduler that does not answer is asked again with growing pauses: for `connec
 `patience_s` once it has answered. Errors it tells are raised as our own types.
 
 An answer that is lost on its way leaves open whether the call was done. Most calls can be repeated
-as they are. After that of a removal the thing may be gone already, which is what was wanted. What
-would be done a second time is not repeated, but for a try that cannot have arrived.
+as they are. After that of a removal the thing may be gone already, as was wanted. Calls that would
+do a thing a second time are not repeated, but for a try that cannot have arrived.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class StoreTroubleError(NotNowError):
 
 
 class UnsentError(ClusterUnreachableError):
-    """Nobody was there who could prove to be the scheduler: the call was not sent."""
+    """No process could prove to be the scheduler: the call was not sent."""
 
 
 class GoneError(ClusterRequestError):
@@ -180,8 +180,8 @@ class Connection:
         timeout_s: float = CALL_S,
         deadline: float | None = None,
     ) -> Any:
-        """The answer. Asked again while the scheduler is away: only for what can be repeated, and
-        not while its store is in trouble.
+        """The answer. Asked again while the scheduler is away: only for calls that can be
+        repeated, and not while its store is in trouble.
 
         make_request: the message, or a function that makes it (of a stream) for each try.
         Raises ClusterUnreachableError, AuthError, JobSpecError, ClusterRequestError, ...
@@ -358,7 +358,7 @@ class Connection:
         return found
 
     def _lacks_tls(self) -> bool:
-        """gRPC says of who speaks TLS only that nobody answers."""
+        """Tell whether the other end speaks TLS, of which gRPC says only that nobody answers."""
         if self._tls is not None or socket_path(self.address) is not None:
             return False
         from oneflow.scheduler.cluster.tls import wants_tls
@@ -366,7 +366,7 @@ class Connection:
         return wants_tls(*split_address(self.address))
 
     def _why_refused(self) -> str:
-        """Say what is wrong with the scheduler's certificate; looked up once."""
+        """Say why the scheduler's certificate is refused; looked up once."""
         if self._refusal is None:
             from oneflow.scheduler.cluster.tls import why_refused
 

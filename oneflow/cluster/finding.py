@@ -52,7 +52,9 @@ def find_tls(settings: Settings) -> Path | None:
 
 
 def check_target(address: str, name: str) -> None:
-    """Raises ConfigError, in the name of a setting, for what is host:port, but of nobody."""
+    """Check an address. Raises ConfigError, in the name of a setting, for a host:port that nobody
+    can have.
+    """
     if socket_path(address) is not None:
         return
     _, port = split_address(address)

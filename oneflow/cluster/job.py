@@ -58,7 +58,7 @@ class RankWaits:
 
     waiting: the actor that is held back now, and by what.  shares: "<kind of actor> <cause>" ->
     share of the last second in which the rank was idle because of it; the cause is no_input (of
-    another rank) or no_free_register (whoever reads its output is slow).
+    another rank) or no_free_register (the reader of its output is slow).
     """
 
     rank: int
@@ -100,7 +100,7 @@ class Job:
     # ---- state -----------------------------------------------------------------------------------
 
     def status(self) -> JobRecord:
-        """Return what the scheduler knows of the job now."""
+        """Return the scheduler's record of the job now."""
         return self._ask("Get")
 
     def cancel(self) -> JobRecord:
@@ -133,7 +133,7 @@ class Job:
     def wait(
         self, timeout: float | None = None, on_change: Callable[[JobRecord], None] | None = None
     ) -> JobRecord:
-        """The record in its final state, whatever that is. on_change: called with it as it is now,
+        """Return the record in its final state. on_change: called with it as it is now,
         and after every change.
 
         timeout: seconds. Raises StillActiveError (a TimeoutError) when they are over.
@@ -179,11 +179,12 @@ class Job:
     # ---- what it says ----------------------------------------------------------------------------
 
     def metrics(self, follow: bool = True, start: int = 0) -> Iterator[MetricPoint]:
-        """Yield what the job reports at its steps, from the beginning. follow: on until it ends.
+        """Yield the points that the job reports at its steps, from the beginning. follow: on until
+        it ends.
 
-        Of what has been reported by now each step comes once: after a resume the steps that were
-        done again are those of the later attempt, as in metrics.jsonl. What comes later comes as
-        it is reported; if the job is resumed meanwhile, steps come again, of a larger `attempt`.
+        Of the points reported by now each step comes once: after a resume the steps that were done
+        again are those of the later attempt, as in metrics.jsonl. Later points come as they are
+        reported; if the job is resumed meanwhile, steps come again, of a larger `attempt`.
 
         start: index of the first point wanted. A restart of the scheduler is not noticed.
         """
@@ -214,7 +215,7 @@ class Job:
                 retries.pause(error)
 
     def waits(self) -> list[RankWaits]:
-        """Return, for each rank of a graph job that runs, which actor waits for what."""
+        """Return the waits of the actors of each rank of a graph job that runs."""
         found = self._connection.call("Jobs", "Get", pb.JobRequest(job_id=self.id))
         return [RankWaits(w.rank, w.waiting, dict(w.shares)) for w in found.waits]
 
@@ -226,11 +227,12 @@ class Job:
         stream: str = "",
         since: float = 0.0,
     ) -> Iterator[LogLine]:
-        """Lines of what its ranks wrote, of the attempt (0: the last), in the order they came.
+        """Yield the lines that its ranks wrote, of the attempt (0: the last), in the order they
+        came.
 
         follow: on until the job ends, later attempts included, without gaps; of an attempt that is
-        named, until it ends.  stream: stdout, stderr, or "" for both.  since: seconds since the
-        epoch; what was written before (to a second) is left out.
+        named, until it ends.  stream: stdout, stderr, or "" for both.  since: seconds since
+        the epoch; earlier lines (to a second) are left out.
         """
         for block in self.log_blocks(follow, ranks, attempt, stream, since):
             yield from block.lines()
@@ -244,9 +246,9 @@ class Job:
         since: float = 0.0,
         tail: int | None = None,
     ) -> Iterator[LogBlock]:
-        """The same in blocks of lines as they came, for who wants many of them fast.
+        """Yield the same in blocks of lines as they came, for reading many of them fast.
 
-        tail: of what there is already, so many lines of each stream of each rank at most.
+        tail: of the lines there are already, so many of each stream of each rank at most.
         """
         reader = LogReader(self._connection, self.id, ranks, attempt, stream, since)
         if tail is not None:
@@ -256,8 +258,8 @@ class Job:
 
     def debug(self, what: str, ranks: tuple[int, ...] = ()) -> Iterator[RankDebug]:
         """Yield, for each rank (none named: all), its stacks, what="stack", or all that its daemon
-        knows of it as JSON, what="dump", as they come. Who does not answer within 10 s has an
-        error.
+        knows of it as JSON, what="dump", as they come. A rank that does not answer within 10 s has
+        an error.
         """
         request = pb.DebugRequest(job_id=self.id, what=what, ranks=ranks)
         for p in self._connection.stream("Jobs", "Debug", request, DEBUG_S):
@@ -272,7 +274,7 @@ class Job:
     ) -> Executed:
         """Run a command beside a rank of a script job, in its folder and with its environment; it
         ends with the rank, or after `timeout` seconds (an hour at most). on_output: told "stdout"
-        or "stderr" and what was written there, 4 MiB in all.
+        or "stderr" and its bytes, 4 MiB in all.
 
         Never repeated: raises ClusterUnreachableError if the line breaks, ClusterRequestError if
         the job does not run.
@@ -404,7 +406,7 @@ class Job:
 
 
 def curve_of(points: Sequence[MetricPoint]) -> list[MetricPoint]:
-    """Without what an earlier attempt reported of steps that a later one did again."""
+    """Drop the points of steps that a later attempt did again."""
     kept: list[MetricPoint] = []
     attempt, first, later = 0, math.inf, math.inf  # the lowest steps, of it and of those after it
     for point in reversed(points):

@@ -1,7 +1,8 @@
 """`oneflow cluster up` and `down`: a scheduler and one daemon per device on this machine.
 
-They run in the background as processes of their own, on loopback only. What must be there before
-the first of them starts (tokens, a port) is made here, so that all of them can start at once.
+They run in the background as processes of their own, on loopback only. Files and ports needed
+before the first of them starts (tokens, a port) are made here, so that all of them can start at
+once.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ class Up:
 
 
 def start(wish: ClusterSpec, timeout_s: float = START_S) -> Up:
-    """Starts what does not run yet and returns when all daemons are attached.
+    """Start the processes that do not run yet; return when all daemons are attached.
 
     Raises OneFlowError with the last line of a process that ended at once; nothing is left running.
     """
@@ -263,7 +264,7 @@ def _fill_on_ray(
     state: Path, wish: ClusterSpec, record: LocalCluster, timeout_s: float
 ) -> tuple[LocalCluster, tuple[str, ...], pb.ClusterStatus]:
     """Start the missing processes of a cluster on Ray. Returns its record, their names, and its
-    status. What was started is ended on an error.
+    status. On an error the started ones are ended.
     """
     new: dict[str, subprocess.Popen[bytes]] = {}
     if not (record.processes and record.scheduler.is_alive):
@@ -297,7 +298,7 @@ def _beyond_loopback(state: Path, wish: ClusterSpec) -> ClusterSpec:
 
 
 def _order(state: Path, wish: ClusterSpec, record: LocalCluster) -> Order:
-    """Without TLS all daemons are on this machine, and find what a local cluster kept."""
+    """Without TLS all daemons are on this machine, and find the files that a local cluster kept."""
     names = ("ca.crt", "daemon.crt", "daemon.key") if wish.tls_dir else ()
     return Order(
         address=record.ray,
@@ -330,7 +331,7 @@ def _names(record: LocalCluster) -> tuple[str, ...]:
 def stop(drain_s: float = 0.0) -> LocalCluster | None:
     """Ends all of it; returns when nothing is left. None: nothing was running.
 
-    drain_s: what runs may go on for so long; nothing new is begun.
+    drain_s: running jobs may go on for so long; nothing new is begun.
     """
     state = state_dir()
     with _lock(state):
@@ -506,7 +507,7 @@ def _missing(record: LocalCluster, status: pb.ClusterStatus | None) -> str:
 
 
 def _connect(record: LocalCluster, patience: Patience) -> Cluster:
-    """Connect as the owner, whatever token the environment names."""
+    """Connect as the owner, even if the environment names another token."""
     from oneflow.cluster.client import connect
 
     path = config_dir() / ADMIN_TOKEN

@@ -96,7 +96,7 @@ class LogReader:
         self._streams: dict[tuple[int, int, str], _Stream] = {}
 
     def blocks(self, follow: bool, is_over: Callable[[], bool]) -> Iterator[LogBlock]:
-        """Yield what comes, a block for each piece that ends a line.
+        """Yield the lines as they come, a block for each piece that ends a line.
 
         is_over: whether the job has ended; asked when a stream has.
         """

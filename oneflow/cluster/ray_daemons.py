@@ -60,8 +60,9 @@ class Order:
 
 
 class DaemonHost:
-    """An actor: keeps one daemon on the node where Ray has placed it. What it joins with lies in a
-    folder of its own, which goes with it."""
+    """An actor: keeps one daemon on the node where Ray has placed it. Its token and certificates
+    lie in a folder of its own, which goes with it.
+    """
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="oneflow-ray-")

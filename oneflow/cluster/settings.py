@@ -196,7 +196,7 @@ def config_dir(env: Mapping[str, str] | None = None) -> Path:
 
 
 def state_dir(env: Mapping[str, str] | None = None) -> Path:
-    """ONEFLOW_STATE_DIR, else the user's own folder for what programs keep."""
+    """Return ONEFLOW_STATE_DIR, else the user's own folder for the state of programs."""
     return _user_dir("state", env)
 
 
@@ -211,7 +211,7 @@ def _user_dir(kind: str, env: Mapping[str, str] | None) -> Path:
 
 
 def runtime_dir() -> Path:
-    """The folder for what does not survive a restart of the machine, mode 0700."""
+    """Return the folder for files that do not survive a restart of the machine, mode 0700."""
     return current_config().runtime_dir
 
 
@@ -225,8 +225,9 @@ def use_log_settings(settings: Settings) -> None:
 
 
 def flags_for(settings: Settings, section: str) -> tuple[str, ...]:
-    """Flags that hand on to a scheduler or daemon what it would not read itself: limits and log
-    settings of the command line and of --file, and what else of --file makes sense for all.
+    """Make the flags that hand on to a scheduler or daemon the settings that it would not read
+    itself: limits and log settings of the command line and of --file, and others of --file that
+    make sense for all.
     """
     found: list[str] = []
     for name in (*LIMITS, "log.level", "log.format"):

@@ -1,4 +1,4 @@
-"""The way from what a user has (a program, a folder, a graph, a job file) to a JobSpec and its
+"""The way from a user's program, folder, graph or job file to a JobSpec and its
 files.
 """
 
@@ -205,7 +205,7 @@ def _digest_of(path: Path) -> tuple[str, int]:
 
 
 def upload_folder(connection: Connection, folder: Path, hidden: bool = True) -> str:
-    """Sends a working directory as an archive, with what begins with a dot if `hidden`. Returns
+    """Send a working directory as an archive, with names that begin with a dot if `hidden`. Returns
     the archive's digest.
     """
     from oneflow.launcher.daemon.archive import pack

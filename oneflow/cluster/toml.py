@@ -45,7 +45,7 @@ def check_keys(found: Iterable[str], known: Iterable[str], where: str) -> None:
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """`; did you mean ...?`, or what there is."""
+    """Return `; did you mean ...?`, or a list of the words there are."""
     names = sorted(known)
     close = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
     if close:

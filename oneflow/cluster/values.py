@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 def tensor_message(name: str, value: ArrayLike | Tensor) -> pb.Tensor:
     """Encode a value as the bytes of a tensor.
 
-    value: an array, a tensor of ours, or numbers in lists, which become what `flow.tensor` makes of
-    them: float32, int64 or bool. Raises ClusterRequestError for anything else.
+    value: an array, a tensor of ours, or numbers in lists, which become tensors as
+    by `flow.tensor`: float32, int64 or bool. Raises ClusterRequestError for anything else.
     """
     import numpy as np
 

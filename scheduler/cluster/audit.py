@@ -2,10 +2,11 @@
 each job that was kept long enough.
 
 Rules that the code cannot show:
-* `audit.log` is the newest file; what was full before it is `audit.log.<number>`, with numbers that
+* `audit.log` is the newest file; full ones before it are `audit.log.<number>`, with numbers that
   grow, so that one renaming puts a file away and a crash between two steps loses nothing.
-* A line is in one file, whole. What the disk does not take waits here, in order, and is written
-  when there is room; what is too much to wait is counted, and the log says so where it is missing.
+* A line is in one file, whole. Lines that the disk does not take wait here, in order, and are
+written when there is room; those too many to wait are counted, and the log says so where it is
+missing.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ class Audit:
         self.note("auth_failure", token, peer, reason=reason, method=method, **more)
 
     def sync(self) -> None:
-        """Makes durable what was appended, tries again what was not; slow, so not for the loop."""
+        """Make appended lines durable, try failed ones again; slow, so not for the loop."""
         with self._lock:
             self.is_new = False
             self._write()
@@ -240,7 +241,7 @@ def _short(value: Detail) -> Detail:
 
 
 class Retired(Listener):
-    """Says of each job that was kept long enough what goes with it:
+    """Names, for each job that was kept long enough, the files that go with it:
     nothing is lost silently.
     """
 

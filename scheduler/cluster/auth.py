@@ -2,7 +2,7 @@
 
 Clients and daemons prove their token (scheduler/authenticator.py), and their calls name the session
 that this has opened. A token that is shown in a call opens nothing. Health checks (health.py) need
-no session. Rules of what a daemon's token may do stand here, too.
+no session. The rights of a daemon's token stand here, too.
 """
 
 from __future__ import annotations
@@ -301,8 +301,8 @@ class Guard(Interceptor):
     def check_certificate(self, method: str, token: TokenRecord, context: CallContext) -> None:
         """A certificate that `init_tls` made says for which part; only a daemon's may attach.
 
-        Raises DeniedError. One of another authority's making, which says nothing, may do what its
-        token may.
+        Raises DeniedError. One of another authority's making, which says nothing, has the rights
+        of its token.
         """
         names = context.auth_context().get("x509_subject_alternative_name", ())
         parts = PARTS_BY_NAME.keys() & {bytes(name) for name in names}
@@ -313,7 +313,7 @@ class Guard(Interceptor):
         raise DeniedError(f"the certificate is for {shown}; this needs the one of a daemon")
 
     def denied(self, method: str, token: TokenRecord, peer: str) -> None:
-        """Note that a known caller asked for what it may not have."""
+        """Note that a known caller asked for something that it may not have."""
         self._failed("role", method, peer, token.name)
 
     def check_size(self, method: str, request: Message) -> None:
@@ -368,7 +368,7 @@ def check_node(token: str, daemon: str, node: str) -> None:
 def check_file(token: str, digest: str, files: Set[str]) -> None:
     """Check that a daemon's token may read a file now.
 
-    files: what ranks on this token's daemons need now. Raises DeniedError for any other.
+    files: those that ranks on this token's daemons need now. Raises DeniedError for any other.
     """
     if digest not in files:
         raise DeniedError(
@@ -453,7 +453,7 @@ class _Call:
             self._task.cancel()
 
     async def fail(self, error: BaseException) -> None:
-        """Tells the caller of an error of ours; hides what others would say."""
+        """Tell the caller of an error of ours; hide the words of others."""
         if isinstance(error, asyncio.CancelledError) and self._interruption is not None:
             error = self._interruption
         if isinstance(error, OneFlowError):

@@ -193,7 +193,7 @@ class Blobs:
                 self._remove(digest)
 
     def sweep(self) -> None:
-        """Removes what no job has named for a while."""
+        """Remove files that no job has named for a while."""
         wanted, before = set(self._wanted()), self._wall() - self._limits.orphan_s
         for digest in [d for d in list(self._sizes) if d not in wanted]:
             try:
@@ -211,7 +211,7 @@ class Blobs:
             self._rubbish.submit(rubbish.unlink, True)
 
     def close(self) -> None:
-        """Waits for what is being removed."""
+        """Wait for removals under way."""
         self._rubbish.shutdown()
 
 

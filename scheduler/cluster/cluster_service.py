@@ -1,4 +1,4 @@
-"""The service for operators: what is here, draining, stopping, tokens."""
+"""The service for operators: the state of the cluster, draining, stopping, tokens."""
 
 from __future__ import annotations
 

@@ -2,12 +2,12 @@
 
 A graph is made by strangers: one that is huge, or made to be slow, must cost neither the
 scheduler's loop nor its memory. A process is started for the first file and stays warm for the next
-one, until none has come for a while. While one compiles, a second one judges what is submitted.
+one, until none has come for a while. While one compiles, a second one judges submissions.
 Each dies with the scheduler.
 
 A file that passes a limit is to blame (65, as for other bad data): with the same limits it would do
 so again. A process that ends in another way was killed, or has a defect (70). The kernel, when
-it wants memory, kills such processes first: what they were at is tried once more.
+it wants memory, kills such processes first: their work is tried once more.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class CompilerLimits:
     """Limits of the processes that judge and compile graphs.
 
     nbytes: memory of each process, 0: no limit. compile_s: time for a graph; a third of it to judge
-    it, while who submits it waits. idle_s: without a file it ends after so long. plan_nbytes: of a
+    it, while its submitter waits. idle_s: without a file it ends after so long. plan_nbytes: of a
     plan, which the scheduler holds.
     """
 
@@ -73,7 +73,7 @@ class CompilerLimits:
     plan_nbytes: int = 256 << 20
 
     def check(self) -> None:
-        """Raises ConfigError for what cannot work."""
+        """Raises ConfigError for limits that cannot work."""
         if self.nbytes and self.nbytes < MIN_NBYTES:
             raise ConfigError(
                 f"compile_nbytes={self.nbytes}: the compiler itself needs {MIN_NBYTES >> 20} MiB; "
@@ -119,7 +119,7 @@ class CompilerLostError(OneFlowError):
 
 
 class CompilerDefectError(RuntimeError):
-    """The compiler raised what it never should; the message has its stack."""
+    """The compiler raised an error that it never should; the message has its stack."""
 
 
 class Compilers:
@@ -206,7 +206,7 @@ class Compilers:
             self._all = {p for p in self._all if p.popen.poll() is None}
 
     def close(self) -> None:
-        """Ends all, what they are at included; whoever waits for one gets CompilerLostError."""
+        """End all, with their work; those that wait for one get CompilerLostError."""
         with self._lock:
             self._is_closed, found = True, list(self._all)
         for process in found:
@@ -227,7 +227,9 @@ class Compilers:
     def _answers(
         self, ask: pb.CompileAsk, limit_s: float
     ) -> Generator[pb.CompileAnswer, None, None]:
-        """Until it is done. Raises what `failed` says, and what becomes of the process."""
+        """Yield answers until it is done. Raises the error in `failed`, or that of a process that
+        ends.
+        """
         process, is_answered = self._take(), False
         try:
             process.ask(ask)
@@ -344,7 +346,7 @@ class _Process:
         self._sock.close()
 
     def end(self, patience_s: float = 0.0) -> None:
-        """Returns when it is gone. Whoever waits for an answer hears of it."""
+        """Return when it is gone. Those that wait for an answer hear of it."""
         with suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
         try:
@@ -358,7 +360,7 @@ class _Process:
         self._sock.close()
 
     def lost(self, what: str) -> CompilerLostError:
-        """Say how it ended. what: this means."""
+        """Say how it ended. what: the meaning of that."""
         code = self.popen.returncode
         if self.is_late:
             how = f"it said nothing for {time.monotonic() - self.started_at:.0f} s"

@@ -1,6 +1,6 @@
 """The other end of compiler.py: answers the scheduler's questions about job files, one by one.
 
-It reads what it is asked for and writes nothing but answers: it has no token, no port and no file
+It reads questions and writes nothing but answers: it has no token, no port and no file
 of its own.
 """
 
@@ -44,7 +44,7 @@ Send: TypeAlias = "Callable[[pb.CompileAnswer], None]"
 @dataclass(frozen=True)
 class Work:
     """The work that the process does for the scheduler; `Compilers` has methods of the same names.
-    OneFlowError is what is wrong with a file.
+    OneFlowError names the mistake in a file.
     """
 
     compile_plan: Callable[..., bytes]
@@ -54,7 +54,7 @@ class Work:
 def main(load: Callable[[], Work]) -> None:
     """Runs `python ... <nbytes>`, of memory (0: no limit), until the scheduler hangs up.
 
-    load: imports what the work needs. Standard input is the socket.
+    load: imports the modules that the work needs. Standard input is the socket.
     """
     _belong_to_the_scheduler()
     frames = Frames(socket.socket(fileno=os.dup(0)), pb.CompileAsk)
@@ -81,8 +81,8 @@ def _belong_to_the_scheduler() -> None:
 
 def _limit_memory(nbytes: int) -> None:
     """Check the memory in use again and again, which the kernel's limit alone would not do: shortly
-    before it, memory is looked for so hard that nothing else is done. The kernel stops what is too
-    quick to be seen.
+    before it, memory is looked for so hard that nothing else is done. The kernel stops growth that
+    is too quick to be seen.
     """
     if not nbytes:
         return

@@ -31,7 +31,7 @@ log = get_logger(__name__)
 
 
 class DaemonsService(cluster_pb2_grpc.DaemonsServicer):
-    """Turns what daemons say into events; what they are told goes through their `Line`."""
+    """Turns the messages of daemons into events; messages to them go through their `Line`."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -96,7 +96,7 @@ class DaemonsService(cluster_pb2_grpc.DaemonsServicer):
         self._driver.tell(event)
 
     async def _read(self, shared: _Stream, messages: AsyncIterator[pb.DaemonMessage]) -> None:
-        """Until the daemons end the stream, or one says what it may not."""
+        """Read until the daemons end the stream, or one breaks the protocol."""
         try:
             async for message in messages:
                 if not shared.is_open:
@@ -128,7 +128,9 @@ class DaemonsService(cluster_pb2_grpc.DaemonsServicer):
             self._end(shared, line, "it ended")
 
     def _take_beat(self, shared: _Stream, message: pb.DaemonMessage) -> None:
-        """One beat of all who share the stream. Who is not welcomed yet has an old epoch."""
+        """Take one beat of all that share the stream. One that is not welcomed yet has an old
+        epoch.
+        """
         beat, is_of_all = message.beat, message.slot not in shared.lines
         if len(beat.others) > MAX_SHARED:
             raise ProtocolError(f"a heartbeat of {len(beat.others)} daemons")

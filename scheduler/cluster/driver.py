@@ -1,11 +1,11 @@
-"""Drives the job table: events in, actions done in order, what changed told to who watches.
+"""Drives the job table: events in, actions done in order, changes told to watchers.
 
 Rules that the code cannot show:
 * One task steps the table. Steps that wait for the store together are written in one transaction:
   all that a batch of events saves is durable before anything of that batch is said or shown.
-* What cannot be written is tried again before anything else is done; jobs submitted meanwhile are
-  refused, what runs goes on.
-* `jobs` is what may be shown: never a state that a crash could still take back.
+* A write that fails is tried again before anything else is done; jobs submitted meanwhile are
+  refused, running ones go on.
+* `jobs` may be shown: it is never a state that a crash could still take back.
 """
 
 from __future__ import annotations
@@ -129,7 +129,9 @@ class Driver:
         self._queue.put_nowait(_Asked(event, None))
 
     async def room(self) -> None:
-        """Waits while more has happened than can be done: who floods us is not read any more."""
+        """Wait while more has happened than can be done: a peer that floods us is not read any
+        more.
+        """
         while self._queue.qsize() >= MAX_QUEUE:
             await asyncio.sleep(ROOM_LOOK_S)
 
@@ -165,8 +167,8 @@ class Driver:
         return await self.in_store(lambda: self.store.places(record.id, attempt))
 
     async def watch(self, job_id: str) -> AsyncIterator[JobRecord]:
-        """The record now and after each change; ends when the job is removed. What changes while
-        nobody looks is seen once.
+        """The record now and after each change; ends when the job is removed. Changes while
+        nobody looks are seen as one.
         """
         first = self.jobs.get(job_id)
         with self.news.of(job_id) as news:
@@ -189,7 +191,7 @@ class Driver:
     # -- the one task ------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Until cancelled; what is under way then is finished by `close`."""
+        """Run until cancelled; `close` finishes the step under way."""
         while True:
             batch = [await self._queue.get()]
             while not self._queue.empty() and len(batch) < MAX_BATCH:
@@ -197,7 +199,7 @@ class Driver:
             await self._do(batch)
 
     async def close(self) -> None:
-        """Finish what was still asked after `run` has been cancelled, and close the store."""
+        """Finish the steps asked for before `run` was cancelled, and close the store."""
         rest = []
         while not self._queue.empty():
             rest.append(self._queue.get_nowait())
@@ -229,7 +231,7 @@ class Driver:
             _reply(asked.answer, refusal, error)
 
     async def _write(self, submitted: set[str]) -> StoreError | None:
-        """Makes durable what is to be; on failure keeps it, but for the jobs just submitted."""
+        """Make pending changes durable; on failure keep them, but for the jobs just submitted."""
         new = [a for a in self._undone if isinstance(a, Change)]
         changes = _compacted([*self._undone_changes, *new])
         if not changes:

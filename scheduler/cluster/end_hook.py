@@ -1,9 +1,11 @@
 """The operator's command that is run whenever a job has ended, with the job's record.
 
 Rules that the code cannot show:
-* Only the operator says what is run: nothing that a job's owner gives becomes a word, a variable or
+* Only the operator chooses the command: nothing that a job's owner gives becomes a word, a variable
+or
   a folder of the command; the record comes on standard input, as data.
-* At most once for each end: what a scheduler that dies has not run is not run by the next one.
+* At most once for each end: commands that a dying scheduler has not run are not run by the next
+one.
 * It never holds the scheduler up: few run at once, each for a bounded time, and more ends than can
   wait are dropped, which is counted and logged, as is every failure.
 """
@@ -118,7 +120,7 @@ class EndHook(Listener):
             return "failed", f"ended with {process.returncode}: {said or 'it said nothing'}"
 
     def close(self) -> None:
-        """Ends what runs; what waits is dropped."""
+        """End the commands that run; drop those that wait."""
         with self._lock:
             self._is_closed = True
             running = list(self._running)
@@ -134,7 +136,7 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def shown(record: JobRecord) -> dict[str, Any]:
-    """A record for the command, as the users of the cluster may see it who are not its owner: mail
+    """A record for the command, as users of the cluster other than its owner may see it: mail
     goes further than its secrets may.
     """
     found = asdict(record)

@@ -1,4 +1,4 @@
-"""The service that users call: submit jobs and see what becomes of them."""
+"""The service that users call: submit jobs and follow them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The open streams of daemons: which one speaks for which daemon, and what is asked over them."""
+"""The open streams of daemons: which one speaks for which daemon, and the questions over them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import os
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
@@ -136,7 +136,7 @@ class Line:
         self, request: pb.ReadFile, folder: Path, idle_s: float
     ) -> AsyncIterator[bytes]:
         """The bytes of an output, piece by piece. Raises UnavailableError, DeadlineError or
-        NotFoundError with what the daemon says.
+        NotFoundError with the daemon's words.
         """
         self._check_open()
         request.request = number = next(self._numbers)
@@ -149,7 +149,7 @@ class Line:
             del self._files[number]
             spool.close()
 
-    async def execute(self, request: pb.Exec, idle_s: float) -> AsyncIterator[pb.ExecData]:
+    async def execute(self, request: pb.Exec, idle_s: float) -> AsyncGenerator[pb.ExecData, None]:
         """Yield the output of a command, and how it ended; it ends when nobody reads on. Raises
         UnavailableError or DeadlineError.
         """
@@ -371,7 +371,7 @@ class LocalProcess:
 def local_process(peer: str, pid: int) -> LocalProcess | None:
     """The process at `peer` (as gRPC names it), if it is of this machine and is `pid`.
 
-    Who comes over a Unix socket is a process of this user's, which is believed.
+    A peer on a Unix socket is a process of this user's, which is believed.
     """
     started = start_time(pid) if pid > 0 else 0
     if not started:

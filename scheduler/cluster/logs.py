@@ -1,8 +1,8 @@
 """Logs of ranks, relayed from the disks of the daemons to clients that follow them.
 
-A client that comes back says how far it got; nothing is skipped but what the daemon itself dropped,
-which shows as a jump of the offset. Following goes on over restarts of the job and ends when the
-job is final and all of it was delivered.
+A client that comes back says how far it got; nothing is skipped but lines that the daemon itself
+dropped, which shows as a jump of the offset. Following goes on over restarts of the job and ends
+when the job is final and all of it was delivered.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _LIVE = (JobState.STARTING, JobState.RUNNING, JobState.CANCELLING)
 class Wanted:
     """A client's choice of a job's logs. offsets: (attempt, rank, stream) -> byte to begin with.
 
-    attempt: 0 is the last.  since: of streams without an offset, only what was written from then on
+    attempt: 0 is the last.  since: of streams without an offset, only lines from then on
     (seconds since the epoch); 0: all.
     """
 

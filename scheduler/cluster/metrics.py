@@ -1,7 +1,7 @@
 """The counters of a cluster's scheduler, and how a scrape sees them.
 
-They are plain numbers that the loop sets; what is a state and not a count is put together once a
-tick. A scrape runs in a thread of its own.
+They are plain numbers that the loop sets; states, which are no counts, are put together once
+a tick. A scrape runs in a thread of its own.
 """
 
 from __future__ import annotations

@@ -63,7 +63,9 @@ def bind(server: Server, settings: SchedulerSettings, credentials: Credentials |
 
 
 def _bind_socket(server: Server, path: Path, credentials: Credentials | None) -> str:
-    """The folder keeps other users out. What a scheduler that died has left there is removed."""
+    """Listen on a socket in a folder that keeps other users out. The socket of a dead scheduler
+    there is removed.
+    """
     address = f"unix:{path}"
     if credentials is not None:
         raise ConfigError(f"{address} is of this machine only: leave out --tls-dir")
@@ -120,7 +122,7 @@ def _near(listen: str, address: str) -> str:
 
 
 def unpublish(settings: SchedulerSettings) -> None:
-    """Removes what is still ours."""
+    """Remove the files that are still ours."""
     _target_file(settings).unlink(missing_ok=True)
     path = settings.runtime_dir / CLUSTER_FILE
     with suppress(OSError, ValueError, AttributeError):

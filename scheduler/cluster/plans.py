@@ -1,8 +1,8 @@
 """Plans of graph jobs: compiled once for a job file and a set of devices, and kept as blobs.
 
 The compiler works elsewhere (compiler.py), one graph at a time, owners in turn. Daemons are told to
-prepare when the plan is there, so a gang never waits for one rank that compiles. What cannot be
-compiled fails the job with the compiler's words.
+prepare when the plan is there, so a gang never waits for one rank that compiles. A graph
+that cannot be compiled fails the job with the compiler's words.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class _Failure:
 
 @dataclass
 class _Compile:
-    """One that is under way. waiting: what to tell daemons when it is done.  jobs: ids of those
+    """One that is under way. waiting: messages to daemons when it is done.  jobs: ids of those
     that need it.
     """
 
@@ -306,7 +306,7 @@ class Plans:
 
 
 def _pattern(assignments: Sequence[Assignment]) -> tuple[str, ...]:
-    """Describe which ranks share a host, whatever hosts these are; () if all share one."""
+    """Describe which ranks share a host, without naming hosts; () if all share one."""
     names: dict[str, str] = {}
     hosts = tuple(names.setdefault(a.node, f"n{len(names)}") for a in assignments)
     return hosts if len(names) > 1 else ()

@@ -1,5 +1,5 @@
-"""Reports of running jobs: metric points (kept in the store, followed by clients), what the actors
-of their ranks wait for, and the pace at which they run.
+"""Reports of running jobs: metric points (kept in the store, followed by clients), the waits
+of their ranks' actors, and the pace at which they run.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ New = tuple[int, CurvePoint]  # attempt, what a step of it gave
 
 
 class Points(Listener):
-    """The points of running jobs, until they are written, and who waits for new ones."""
+    """The points of running jobs, until they are written, and the readers that wait for more."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
@@ -78,7 +78,7 @@ class Points(Listener):
     # -- writing -----------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Writes what is new, until cancelled."""
+        """Write new points, until cancelled."""
         while True:
             await asyncio.sleep(FLUSH_S)
             await self.flush()
@@ -214,7 +214,7 @@ MIN_SHARE = 0.005
 
 @dataclass(frozen=True)
 class RankWaits:
-    """The last report of one rank on what its actors wait for.
+    """The last report of one rank on the waits of its actors.
 
     waiting: the actor that waits now, and for what. seconds: "<kind> <cause>" -> for how long in
     all. shares: the same, of the time since the report before in which the rank was idle because

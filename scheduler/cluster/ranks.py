@@ -129,7 +129,7 @@ class Ranks:
         self, record: JobRecord, inspect: pb.Inspect, line_of: Callable[[str, str], Line | None]
     ) -> Ask:
         """Return a function that asks one rank. line_of: the daemon to ask, by node and name: of
-        what is on the disk another one of the node knows, too.
+        files on the disk another one of the node knows, too.
         """
         room = asyncio.Semaphore(MAX_AT_ONCE)
 

@@ -47,7 +47,7 @@ def run_scheduler(
 
     compiler: command of the process that judges and compiles graph jobs (Compilers); none leaves
     that to their rank 0. on_ready: called once it serves. Returns the exit code.
-    Raises ConfigError (exit 78) for what it cannot start with, and
+    Raises ConfigError (exit 78) for settings that it cannot start with, and
     StoreError (70) for a state directory that is damaged.
     """
     settings.check()
@@ -226,7 +226,7 @@ class Scheduler:
         return 0
 
     async def stop(self) -> None:
-        """Refuses new work, lets calls end, makes durable what is known. Safe to call twice."""
+        """Refuse new work, let calls end, make the state durable. Safe to call twice."""
         self._stop_asked.set()
         self._is_ready, self.state.is_stopping = False, True
         if self._is_stopped:
@@ -245,7 +245,7 @@ class Scheduler:
 
 
 class Serving:
-    """The gRPC server: the services of a state, the guard before them, and what probes are told."""
+    """The gRPC server: the services of a state, the guard before them, and the answer to probes."""
 
     def __init__(self, state: State, shut_down: Callable[[float], None]) -> None:
         from grpc_health.v1 import health
@@ -289,7 +289,7 @@ class Serving:
         return address
 
     async def say(self, is_serving: bool) -> None:
-        """Tell it to whoever asks the health service."""
+        """Set the answer of the health service."""
         from grpc_health.v1 import health_pb2
 
         status = health_pb2.HealthCheckResponse

@@ -91,7 +91,7 @@ class SchedulerSettings:
         return int(text) / 2e6 if text.isdecimal() else 0.0
 
     def check(self) -> None:
-        """Raises ConfigError for what cannot work."""
+        """Raises ConfigError for values that cannot work."""
         if socket_path(self.listen) is None:
             split_address(self.listen)
         if self.metrics_addr:

@@ -55,7 +55,7 @@ log = get_logger(__name__)
 
 
 class State:
-    """The parts that a scheduler's services share; `close` makes durable what is known.
+    """The parts that a scheduler's services share; `close` makes all of it durable.
 
     address, metrics_address: where it is served, once it is. was_here: daemons may come back to us.
     """
@@ -156,7 +156,9 @@ class State:
         return self._files(job.spec for job in self.driver.table.jobs.values())
 
     def files_of(self, daemons: Set[str]) -> set[str]:
-        """Digests of what ranks on these daemons need for the attempts that go on."""
+        """Return the digests of the files that ranks on these daemons need for the attempts that go
+        on.
+        """
         table = self.driver.table
         going_on = [table.jobs[job_id] for job_id in table.attempts.live if job_id in table.jobs]
         return self._files(
@@ -206,7 +208,7 @@ def warn_of_loss(folder: Path) -> None:
 
 
 class Performer:
-    """Does what the table decides: tells daemons, over whatever line they have now.
+    """Does the actions of the table: tells daemons, over the line that they have now.
 
     plans: set once, before the first action; they tell daemons to prepare when a plan is there.
     """

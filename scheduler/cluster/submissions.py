@@ -1,6 +1,6 @@
 """The way of a job into the cluster: its spec and files are judged, then it is in the table.
 
-What is said of a job's folder of checkpoints is said before it waits for devices: daemons tell in
+A job's folder of checkpoints is judged before it waits for devices: daemons tell in
 which folders jobs may write. Whether links lead there only they can see, so they judge again when
 the job begins; a job that is submitted before any daemon is there waits for that.
 """
@@ -75,7 +75,7 @@ class Submissions:
 
     @asynccontextmanager
     async def _alone(self, job_id: str) -> AsyncIterator[None]:
-        """Hold up others of that id: whoever comes second finds the first one's job."""
+        """Hold up others of that id: the second finds the first one's job."""
         while (other := self._under_way.get(job_id)) is not None:
             await other.wait()
         done = self._under_way[job_id] = asyncio.Event()
@@ -153,8 +153,8 @@ _looks = threading.BoundedSemaphore(MAX_LOOKS)
 
 async def _real(folder: str) -> str | None:
     """The folder to which links lead; None: that cannot be known now. Looked up in a thread of its
-    own: one that hangs, for as long as a folder's server is away, holds up neither what else the
-    scheduler does in threads nor its end.
+    own: one that hangs, for as long as a folder's server is away, holds up neither the
+    scheduler's other threads nor its end.
     """
     if not _looks.acquire(blocking=False):
         return None

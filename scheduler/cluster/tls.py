@@ -136,7 +136,7 @@ def _parsed(pem: bytes) -> x509.Certificate | None:
 
 
 def why_refused(host: str, port: int, folder: Path, timeout_s: float = 2.0) -> str:
-    """Say what is wrong with the certificate that is shown at an address, in words with dates; ""
+    """Say why the certificate that is shown at an address is refused, in words with dates; ""
     if nothing is, or nobody answers there.
     """
     context, lax = ssl.create_default_context(cafile=folder / "ca.crt"), _lax_context()
@@ -153,7 +153,7 @@ def why_refused(host: str, port: int, folder: Path, timeout_s: float = 2.0) -> s
 
 
 def wants_tls(host: str, port: int, timeout_s: float = 0.5) -> bool:
-    """Whether who listens there speaks TLS."""
+    """Tell whether the listener there speaks TLS."""
     try:
         return bool(_shown(_lax_context(), host, port, timeout_s))
     except ssl.SSLError as error:  # it asks for a certificate, maybe

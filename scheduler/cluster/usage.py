@@ -44,6 +44,8 @@ class Usage:
             record = self._driver.jobs.get(job_id)
             if record is None or not attempt.is_started or record.attempt != attempt.number:
                 continue
+            if not record.attempt_started_at:
+                continue
             spec, ran_s = record.spec, attempt.ran_until(now) - record.ran_s
             yield Use(
                 record.id, record.life, record.attempt, record.owner, spec.name, spec.device_type,

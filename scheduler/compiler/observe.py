@@ -89,7 +89,9 @@ class Observer:
         METRICS.scheduler.passes[name].observe(seconds)
 
     def _dump(self, name: str, graph_name: str, what: LogicalGraph | Plan, number: int) -> None:
-        """what: made into text only if somebody wants it; that takes longer than the passes."""
+        """Write the graph or plan to a file. Its text is made only if somebody wants it: that takes
+        longer than the passes.
+        """
         if self.dump_dir is None or self.dump_after not in ("", "ALL", name):
             return
         try:

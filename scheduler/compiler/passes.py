@@ -5,7 +5,7 @@ them does.
 
 A pass is the function of that name in the module of that name, which lies in the folder of its
 kind. It edits the graph in place, or from `group_segments` on, which makes a plan of the graph, the
-plan; holds no state, and leaves what it edits valid.
+plan; it holds no state, and leaves the graph or plan valid.
 """
 
 from __future__ import annotations

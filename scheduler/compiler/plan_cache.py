@@ -139,7 +139,7 @@ def _plans() -> PlanCache:
 def compile_or_find(graph: LogicalGraph, config: JobConfig, cluster: Cluster) -> Plan:
     """`compile_graph`, but for plans that were made before. A found plan leaves `graph` as it is.
 
-    Whoever asks to see what the passes do sees them: then nothing is looked up.
+    A user that asks to see the passes sees them: then nothing is looked up.
     """
     observer = Observer.from_config()
     if observer.dump_dir is not None or observer.check or observer.progress is not None:

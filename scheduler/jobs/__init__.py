@@ -1,1 +1,1 @@
-"""Jobs of a cluster: what is known of them, what is to be done next, and how it survives."""
+"""Jobs of a cluster: the knowledge of them, the next actions, and how both survive."""

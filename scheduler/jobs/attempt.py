@@ -1,4 +1,4 @@
-"""One attempt of a job while it goes on: what each rank was told, did, and how it ended."""
+"""One attempt of a job while it goes on: the messages to each rank, its acts, and its end."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _STRENGTH = list(Intent)
 class Rank:
     """One rank of an attempt, as the table knows it.
 
-    assignment: its device. told_at: when it was last told what it has not answered yet.
+    assignment: its device. told_at: when it was last told something that it has not answered yet.
 
     missing_since: when its daemon came back without it; None: the daemon is not back. over_at: when
     it ended or was lost, which its daemon may have told later.
@@ -87,7 +87,7 @@ class Attempt:
     """One try to run a job: its ranks, and how far they are.
 
     began_at: when this table first knew of it. started_at: when it was told to start; None: not
-    yet. ran_s: what counted for the time limit before started_at.
+    yet. ran_s: seconds that counted for the time limit before started_at.
     """
 
     job_id: str
@@ -157,7 +157,7 @@ class Attempt:
         )
 
     def want(self, intent: Intent) -> None:
-        """The stronger wish wins: a cancelled job is cancelled whatever else is going on."""
+        """Let the stronger wish win: a cancelled job is cancelled in any case."""
         self.intent = max(self.intent, intent, key=_STRENGTH.index)
 
     @property

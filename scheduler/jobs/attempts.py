@@ -3,8 +3,8 @@ scheduler.
 
 Rules that the code cannot show:
 * An attempt's number is durable before any daemon hears of it, and RUNNING is before any rank is
-  told to start: what is STARTING in the store has run no line of the user's code.
-* Everything told to a daemon may be told twice; whatever it has not answered is told again.
+  told to start: an attempt that is STARTING in the store has run no line of the user's code.
+* Everything told to a daemon may be told twice; messages that it has not answered are told again.
 * A rank is over when its daemon said so or is lost. An attempt is over when all its ranks are; only
   then its devices are free, and only then the daemons may forget how their ranks ended.
 """
@@ -46,7 +46,7 @@ class Attempts:
         return (attempt, found) if found.daemon == daemon else None
 
     def is_wanted(self, daemon: str, running: pb.RunningAttempt) -> bool:
-        """Whether what a daemon works on is to go on there."""
+        """Tell whether the work of a daemon is to go on there."""
         found = self.find(running.id, daemon)
         return found is not None and not found[1].is_over
 
@@ -91,7 +91,9 @@ class Attempts:
             self.tell_prepare(attempt, rank)
 
     def recover(self, record: JobRecord) -> None:
-        """An attempt that was going on when an earlier scheduler ended: who still works on it?"""
+        """Take up an attempt that was going on when an earlier scheduler ended, and find the
+        daemons that still work on it.
+        """
         is_started = record.state is not JobState.STARTING
         phase = RankPhase.MISSING if is_started else RankPhase.PREPARING
         now, wall = self.desk.now, self.desk.wall
@@ -173,7 +175,7 @@ class Attempts:
     # -- a daemon is back --------------------------------------------------------------------------
 
     def reattach(self, attempt: Attempt, rank: Rank, running: pb.RunningAttempt | None) -> None:
-        """The daemon of a rank has joined (again); running: what it says of the rank."""
+        """Note that the daemon of a rank has joined (again); running: its words on the rank."""
         if rank.is_over:
             return
         if running is not None and attempt.is_recovered:  # no later one can have begun
@@ -210,7 +212,7 @@ class Attempts:
     # -- failing and stopping ----------------------------------------------------------------------
 
     def lose_daemon(self, daemon: str, why: str) -> None:
-        """Whatever it did is lost with it."""
+        """Lose the ranks of a daemon with it."""
         for attempt, rank in self.on(daemon):
             if rank.phase is RankPhase.ENDED:
                 continue
@@ -222,7 +224,7 @@ class Attempts:
         self.fail(attempt, Failure("NODE_LOST", why, CODES["NODE_LOST"], rank.number, host))
 
     def fail(self, attempt: Attempt, failure: Failure) -> None:
-        """Something went wrong: the others are stopped, at once if it is clear who is to blame."""
+        """Note a failure: the others are stopped, at once if it is clear which rank is to blame."""
         attempt.blame(failure, self.desk.now)
         if not failure.is_weak:
             show_failure(self.desk, attempt)
@@ -231,7 +233,7 @@ class Attempts:
         self.close_if_over(attempt)
 
     def stop(self, attempt: Attempt, intent: Intent, why: str) -> None:
-        """Ends all its ranks; again with another intent changes only what will be said of it."""
+        """End all its ranks; again with another intent changes only the words on it."""
         attempt.want(intent)
         if not attempt.is_stopping:
             settings = self.desk.settings
@@ -250,7 +252,7 @@ class Attempts:
         self.fleet.tell(rank.daemon, pb.SchedulerMessage(stop=stop))
 
     def close_if_over(self, attempt: Attempt) -> None:
-        """The attempt's end, once all its ranks are over: what became of the job, and free devices.
+        """End the attempt once all its ranks are over: decide on the job, and free devices.
 
         The daemons may forget their ranks' ends only after that is durable.
         """
@@ -266,7 +268,9 @@ class Attempts:
     # -- time --------------------------------------------------------------------------------------
 
     def look(self) -> list[str]:
-        """Do what is due now. Returns daemons that could not end a rank and are to be given up."""
+        """Do the actions that are due. Returns daemons that could not end a rank and are to be
+        given up.
+        """
         stuck: list[str] = []
         for attempt in list(self.live.values()):
             if attempt.is_stopping:

@@ -43,7 +43,7 @@ def shell_code(exit_code: int) -> int:
 
 
 def known_reason(reason: str, exit_code: int) -> str:
-    """`reason` if it is one of ours, else what the code says; never NONE for a failure."""
+    """Return `reason` if it is one of ours, else that of the code; never NONE for a failure."""
     if reason in REASONS and reason != "NONE":
         return reason
     if exit_code > 128:

@@ -1,4 +1,4 @@
-"""The jobs that wait for devices and nothing else, and what the others wait for."""
+"""The jobs that wait for devices and nothing else, and the waits of the others."""
 
 from __future__ import annotations
 

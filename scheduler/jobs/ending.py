@@ -30,7 +30,7 @@ def close(desk: StepContext, attempt: Attempt) -> None:
         _restart(desk, record, failure, is_futile=not has_moved_on)
     else:
         _end(desk, record.id, state, failure, desk.now - over_at)
-    if attempt.is_started:
+    if attempt.is_started and record.attempt_started_at:  # 0: stopped before, and found again
         desk.tell(SaveUse(_use(record, attempt)))
 
 
@@ -89,7 +89,7 @@ def end_cancelled(desk: StepContext, job_id: str) -> None:
 
 
 def _cancelled(record: JobRecord) -> Failure:
-    """The cause says already who cancelled it."""
+    """Make the failure of a cancelled job, whose cause names the user already."""
     return Failure("CANCELLED", record.cause, CODES["CANCELLED"])
 
 

@@ -2,9 +2,10 @@
 
 `table.Table.step(event, now)` turns the first into the second and does nothing itself: clock,
 sockets, storage and random numbers stay with the caller, so that a whole cluster can be simulated
-in one process. What daemons say and are told are the messages of protos/cluster.proto themselves.
+in one process. The words of daemons and to daemons are the messages of protos/cluster.proto
+themselves.
 
-life, of whatever speaks of a job: tells it from the jobs of its id before it (see JobRecord).
+life, in all messages on a job: tells it from the jobs of its id before it (see JobRecord).
 """
 
 from __future__ import annotations
@@ -115,7 +116,7 @@ class DaemonGone:
 class DrainAsked:
     """A node, or all of them, shall be drained.
 
-    node: "" is all. Its daemons take no new work; what runs may go on for grace_s.
+    node: "" is all. Its daemons take no new work; running ranks may go on for grace_s.
     """
 
     node: str
@@ -240,7 +241,7 @@ class TellWelcome:
 
 @dataclass(frozen=True)
 class TellFenced:
-    """This incarnation has been given up: it must end what it runs and join anew."""
+    """This incarnation has been given up: it must end its ranks and join anew."""
 
     daemon: str
     incarnation: int
@@ -280,7 +281,7 @@ class TellPace:
 @dataclass(frozen=True)
 class Rejected:
     """The event was refused: the message says why. reason: of the rejection counter (stale_epoch,
-    duplicate, unknown), or "" for what a user asked in vain."""
+    duplicate, unknown), or "" for a request of a user."""
 
     event: Event
     message: str

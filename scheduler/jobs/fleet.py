@@ -1,17 +1,17 @@
 """The daemons of a cluster: those attached, the last sign of each, and those given up.
 
 Rules that the code cannot show:
-* Every joining gets a new epoch, larger than all before it. What comes with another one is refused.
-* A daemon is silent -> suspect -> lost. Once lost it is fenced: even if it comes back, it must end
-  what it runs and join anew with nothing running.
+* Every joining gets a new epoch, larger than all before it. Messages with another one are refused.
+* A daemon is silent -> suspect -> lost. Once lost it is fenced: even if it comes back, it
+  must end its ranks and join anew with nothing running.
 * A broken connection alone loses nothing: the same incarnation may come back until it is lost.
-* In a large cluster each line beats less often, and may be silent for longer. What counts is the
-  pace that it was told, by its Welcome or by the answer to what it said last.
+* In a large cluster each line beats less often, and may be silent for longer. The pace that
+  it was told counts, by its Welcome or by the answer to its last message.
 * Of two processes with one name the one that is here stays, while it is heard.
 * A drain and its undoing are durable before the daemon hears of them, and are told again after
   every Welcome, which ends a drain on the daemon's side. They are of one incarnation: a daemon that
-  is started anew works again. What a daemon does not take for reasons of its own is not durable
-  here, as it says so itself.
+  is started anew works again. A daemon's own reasons to take no work are not durable
+  here, as it repeats them itself.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _GONE = DaemonState.LOST
 
 
 class Fleet:
-    """The daemons; `desk` collects what they are to be told.  drained: incarnations of daemons that
+    """The daemons; `desk` collects the messages to them.  drained: incarnations of daemons that
     an operator drained.
     """
 
@@ -93,8 +93,8 @@ class Fleet:
         return self.desk.now - self.daemons[daemon].heard_at
 
     def tell(self, daemon: str, message: pb.SchedulerMessage) -> None:
-        """Have a daemon told this if it is connected. Whoever is not is told when it is back, of
-        what is still so then.
+        """Have a daemon told this if it is connected. Others are told when they are back, as
+        far as it is still so then.
         """
         if self.is_reachable(daemon):
             self.desk.tell(Tell(daemon, message))
@@ -196,7 +196,7 @@ class Fleet:
             self._lose(daemon)
 
     def give_up(self, daemon: str, why: str) -> None:
-        """Lost: it is fenced, whatever it does from now on."""
+        """Give a daemon up as lost: it is fenced from now on."""
         self._lose(daemon)
         self.desk.tell(TellFenced(daemon, self.daemons[daemon].incarnation, why))
 
@@ -255,7 +255,7 @@ class Fleet:
         )
 
     def look_at(self, daemon: str) -> None:
-        """Its state, as it follows from what was heard of it."""
+        """Set a daemon's state, as it follows from its last sign."""
         suspect_s = self.silence(daemon).suspect_s
         if daemon in self.away or self._silent_s(daemon) >= suspect_s:
             self._set(daemon, state=DaemonState.SUSPECT)
@@ -287,8 +287,8 @@ class Fleet:
         return len(found)
 
     def undrain(self, node: str) -> int:
-        """Those of the node, or all, take work again, and newcomers are drained no longer; who
-        leaves, or cannot work, will say so when it is given some. Returns how many they are.
+        """Let those of the node, or all, take work again, and drain newcomers no longer; a daemon
+        that leaves, or cannot work, will say so when it is given some. Returns how many they are.
         """
         found = {d.id for d in self.daemons.values() if node in ("", d.node, d.id)}
         away = {daemon for daemon in self._drained if node in ("", daemon, daemon.split("/")[0])}
@@ -302,7 +302,9 @@ class Fleet:
         return len(found | away)
 
     def start_draining(self, daemon: str, until: float) -> None:
-        """A lost one is forgotten: whoever drains it does not expect it back."""
+        """Begin to drain a daemon. A lost one is forgotten: its drain means that nobody expects it
+        back.
+        """
         if self.is_lost(daemon):
             self.leave(daemon)
             return

@@ -1,6 +1,6 @@
 """Elastic jobs that run on fewer devices than they may have, when more are free.
 
-What is lost needs nothing here: the attempt ends as any that loses a rank, and the next one begins
+A loss needs nothing here: the attempt ends as any that loses a rank, and the next one begins
 on the devices that are left, if these are enough. Rules that the code cannot show:
 * An attempt is stopped, in order, to start again on more devices once they have been free for
   grow_s, so that several that join together cost one stop.

@@ -49,7 +49,7 @@ class Journal:
         return self._note(self.start, self.starts.get(self.start, 0) + 1)
 
     def hear(self, mark: pb.JournalMark, is_fresh: bool) -> SaveJournal | None:
-        """Compare a daemon's mark with what the journal has.
+        """Compare a daemon's mark with the journal's.
 
         Args:
             mark: The last one that the daemon's node was told.

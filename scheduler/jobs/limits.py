@@ -1,7 +1,7 @@
-"""Limits of what a job may ask for: every limit of a JobSpec, checked once, where it comes in.
+"""Limits of a job's requests: every limit of a JobSpec, checked once, where it comes in.
 
-The messages are read by the one who submitted the job: they name the field, what it is and what it
-may be.
+The messages are read by the one who submitted the job: they name the field, its value and the
+values that it may have.
 """
 
 from __future__ import annotations

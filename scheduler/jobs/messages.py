@@ -1,10 +1,10 @@
 """Messages between the scheduler and its daemons, checked once, where they come in.
 
 The messages of protos/cluster.proto are themselves the words of both state machines, the job table
-and the daemon's mind, and of the simulation: what one of them says is what the other hears, and a
-new field is named by who fills it and who reads it. Their limits stand here. What is wrong is
-refused; what comes from a user's job and is too long is cut instead: a daemon that is refused ends
-its stream, comes back and says the same again.
+and the daemon's mind, and of the simulation: the words of one are those that the other hears, and a
+new field is named in the code that fills it and in the code that reads it. Their limits stand here.
+A wrong message is refused; text of a user's job that is too long is cut instead: a daemon that is
+refused ends its stream, comes back and says the same again.
 """
 
 from __future__ import annotations
@@ -108,7 +108,9 @@ def attempt_id(record: JobRecord, rank: int, attempt: int = 0) -> pb.AttemptId:
 
 
 def joined(hello: pb.Hello) -> DaemonJoined:
-    """Raises ProtocolError for what cannot be, ConfigError for a daemon of another protocol."""
+    """Make the event of a Hello. Raises ProtocolError for impossible values, ConfigError for a
+    daemon of another protocol.
+    """
     if hello.protocol != PROTOCOL:
         raise ConfigError(
             f"daemon {hello.daemon[:80]!r} of version {hello.version[:40]!r} speaks protocol "
@@ -155,7 +157,7 @@ def event_of(
 ) -> Event | None:
     """The table's event, or None if a message is not the table's business. Cuts it to its limits.
 
-    Raises ProtocolError for what cannot be.
+    Raises ProtocolError for impossible values.
     """
     match message.WhichOneof("kind"):
         case "beat":
@@ -179,7 +181,7 @@ def event_of(
 
 
 def use_in(beat: pb.DaemonBeat) -> pb.NodeUse | None:
-    """Return what a beat says of its node, if it is what numbers may be, and nothing else."""
+    """Return a beat's numbers of its node, if they are possible ones, and nothing else."""
     use = beat.use
     numbers = (use.load, use.received_nbytes_per_s, use.sent_nbytes_per_s)
     is_usual = use.ByteSize() <= MAX_USE_NBYTES and all(0 <= n < MAX_USE for n in numbers)
@@ -203,7 +205,7 @@ def _check_exited(exited: pb.Exited) -> None:
 
 
 def cut_progress(progress: pb.Progress) -> None:
-    """Leave out or cut what is too long in a report, whose names and paths come from a job.
+    """Leave out or cut texts that are too long in a report, whose names and paths come from a job.
 
     Raises ProtocolError for a step that no store could keep.
     """

@@ -112,7 +112,7 @@ class _Pool:
         self._words = {}
 
     def why_not(self, job: JobRecord) -> str:
-        """Say in the user's words what the job needs, and what the devices do instead."""
+        """Say in the user's words which devices the job needs, and the work of those instead."""
         spec = job.spec
         need = f"needs {spec.size} {spec.device_type} device{'' if spec.most == 1 else 's'}"
         if spec.nodes:

@@ -143,8 +143,8 @@ class Assignment:
 class JobRecord:
     """A job at one moment. Times are seconds since the epoch, 0: not yet.
 
-    life: grows with each job of this id. Whatever is said, remembered or stored of a job elsewhere
-    names its life too, so that nothing of an earlier one is taken for its own. It grows, too, when
+    life: grows with each job of this id. Messages, memories and files of a job elsewhere
+    name its life too, so that nothing of an earlier one is taken for its own. It grows, too, when
     the job begins anew after the journal was restored: attempts may have run that are not known.
 
     journal: number of the journal when it was last known that no attempt is missing.
@@ -227,7 +227,7 @@ class DaemonState(str, Enum):
 class DaemonRecord:
     """One daemon: one device.
 
-    epoch: grows with every joining; what comes with an older one is refused.  job: of the attempt
+    epoch: grows with every joining; messages with an older one are refused.  job: of the attempt
     that holds the device, "" if it is free.  heard_at: on the monotonic clock.
     """
 

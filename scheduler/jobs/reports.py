@@ -93,7 +93,7 @@ class Reports:
             self.desk.note(job_id, **changes)
 
     def _progress(self, record: JobRecord, said: pb.Progress, at: float) -> dict[str, Any]:
-        """Return what is new in a report."""
+        """Return the changes in a report."""
         changes: dict[str, Any] = {"last_step": max(record.last_step, said.step)}
         if said.total_steps:
             changes["total_steps"] = said.total_steps

@@ -1,4 +1,4 @@
-"""Job records and specs as messages, and back; `check_spec` (of limits.py) judges what came in."""
+"""Job records and specs as messages, and back; `check_spec` (of limits.py) judges them."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class StepContext:
         return record
 
     def note(self, job_id: str, **changes: Any) -> JobRecord:
-        """The same for what need not survive."""
+        """Note changes that need not survive."""
         before = self.jobs[job_id]
         if all(getattr(before, name) == value for name, value in changes.items()):
             return before

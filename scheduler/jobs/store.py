@@ -218,7 +218,7 @@ class SqliteStore:
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def _compact(self) -> None:
-        """Gives the disk some of what removed jobs have left free."""
+        """Give the disk some of the pages that removed jobs have left free."""
         if self._free_nbytes() > MAX_FREE_NBYTES:
             # A script, for one call of `execute` frees one page only.
             self._connection.executescript(f"PRAGMA incremental_vacuum({STEP_PAGES})")
@@ -355,8 +355,9 @@ class SqliteStore:
     def add_points(
         self, job_id: str, points: Sequence[tuple[int, CurvePoint]], life: int = 0
     ) -> list[Point]:
-        """(attempt, what one step of it gave) each. Returns those that are new, with their indices:
-        a daemon whose line broke tells again what it has told. None of a job of another life.
+        """Add points, (attempt, the numbers of one step) each. Returns those that are new, with
+        their indices: a daemon whose line broke tells its points again. None of a job of another
+        life.
         """
         with self._translating("write"), self._unsynced(), self._transaction() as run:
             known = run("SELECT 1 FROM jobs WHERE id = ? AND life = ?", (job_id, life))

@@ -1,8 +1,8 @@
-"""The job table: all that a cluster knows of its jobs, and what is to be done next.
+"""The job table: all that a cluster knows of its jobs, and the next actions.
 
 Pure: `step(event, now)` returns actions, to be done in order, and does nothing itself.
 
-What it relies on, since the code cannot show it:
+It relies on these rules, which the code cannot show:
 * Actions are done in order. If a `Save` fails, nothing after it may be done; it is tried again
   before anything else. A job whose first Save failed is taken back by `withdraw`.
 * A job is told from an earlier one of its id, which was removed, by its life: see JobRecord.
@@ -10,12 +10,13 @@ What it relies on, since the code cannot show it:
   already has with the same Prepared (and the same port), a Start with a Progress, a Stop with an
   Exited, also if it never heard of the attempt (which it then must never begin). A Prepare of an
   attempt that ended there is answered with that Exited.
-* A daemon says nothing on a connection but Hello before it is welcome there. A connection on which
-  something came that was refused as `stale_epoch` is closed, after what it is told has been sent.
+* A daemon says nothing on a connection but Hello before it is welcome there. A connection on
+which something came that was refused as `stale_epoch` is closed, after the messages to it have been
+sent.
 * A daemon tells each Exited after every Welcome, until it gets Noted for it.
 * That a rank fails may be told before its Exited, never instead of it.
-* An exit because of a Stop has the reason PREEMPTED, whatever its code is.
-* A daemon that is fenced kills what it runs at once and joins with nothing running; if another one
+* An exit because of a Stop has the reason PREEMPTED, with any code.
+* A daemon that is fenced kills its ranks at once and joins with nothing running; if another one
   of its name is here, it tries again later.
 """
 
@@ -161,7 +162,7 @@ class Table:
             self._fleet.release(rank.daemon, job_id)
 
     def _set_clocks(self, event: Event, now: float) -> None:
-        """Time-outs use the monotonic clock only; the wall clock is for what users read."""
+        """Time-outs use the monotonic clock only; the wall clock is for texts that users read."""
         at = getattr(event, "at", 0.0)
         if at and isinstance(event, (Ticked, Submitted, CancelAsked, RestartAsked)):
             self._wall_offset = at - now
@@ -366,7 +367,7 @@ class Table:
             self._attempts.know_recovered()
 
     def _fence(self, daemon: str, incarnation: int) -> None:
-        """It runs what was given up: it may not go on with anything."""
+        """Fence an incarnation whose ranks were given up: it may not go on with anything."""
         why = f"daemon {daemon} was given up, and its work with it: join anew"
         if self._fleet.is_lost(daemon):
             self._desk.tell(TellFenced(daemon, incarnation, why))
@@ -472,7 +473,7 @@ def _removal(folder: str, is_retired: bool) -> pb.SchedulerMessage:
 
 
 def _taken(known: JobRecord, event: Submitted) -> str:
-    """Say that an id is another job's, and to its owner what that one runs otherwise."""
+    """Say that an id is another job's, and to its owner how that one differs."""
     if known.owner != event.owner:
         return f"there is another job {known.id}, of somebody else; choose another id"
     was, asked = known.spec, event.spec

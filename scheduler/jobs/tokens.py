@@ -1,6 +1,6 @@
 """Tokens and their roles, and where a client finds its own.
 
-A token is 256 random bits, shown once, when it is made; what is kept is a digest of it. As the bits
+A token is 256 random bits, shown once, when it is made; a digest of it is kept. As the bits
 are random, a plain digest is enough: nobody can guess them, so there is nothing to slow down.
 """
 
@@ -62,9 +62,9 @@ def rotate(
 ) -> tuple[list[TokenRecord], str]:
     """A second secret for `name`; the old one stays valid for ROTATION_S: nobody is cut off.
 
-    lifetime_s: of the new one, from now on; None: as long as the last one had. Returns what is now
-    to be kept under that name, newest first, and the new secret. Raises AuthError if there is no
-    valid token of that name.
+    lifetime_s: of the new one, from now on; None: as long as the last one had. Returns the records
+    now to be kept under that name, newest first, and the new secret. Raises AuthError if there is
+    no valid token of that name.
     """
     named = [token for token in tokens if token.name == name]
     valid = [token for token in named if is_valid(token, now)]

@@ -232,10 +232,10 @@ class Simulation:
                 self.world.after(CLIENT_RETRY_S, lambda: self._cancel(job_id))
 
     def _release(self, job_id: str) -> None:
-        self.scheduler.step(ChangeAsked(job_id, is_held=False, priority=1))
-        known = self.scheduler.table.jobs.get(job_id)
-        if not self.scheduler.is_up or (known is not None and known.is_held):
-            self.world.after(CLIENT_RETRY_S, lambda: self._release(job_id))
+        if not self.scheduler.step(ChangeAsked(job_id, is_held=False, priority=1)):
+            known = self.scheduler.is_up and job_id in self.scheduler.table.jobs
+            if known or self.world.now < FAULTS_END_S:
+                self.world.after(CLIENT_RETRY_S, lambda: self._release(job_id))
 
     def _ask_later(self, delay_s: float, event: RestartAsked | ChangeAsked | DrainAsked) -> None:
         self.world.after(delay_s, lambda: self.scheduler.step(event) and None)

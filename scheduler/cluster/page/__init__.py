@@ -57,7 +57,7 @@ class _Request:
 
 
 class Page:
-    """Routes for `MetricsPage`. Answers are made on `loop`, where what they tell of lives."""
+    """Routes for `MetricsPage`. Answers are made on `loop`, where the state lives."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, guard: Guard, state: State) -> None:
         self._loop, self._guard, self._driver = loop, guard, state.driver

@@ -65,7 +65,7 @@ class Timelines:
                 del self._kept[next(iter(self._kept))]
         return {"state": "done", "trace": found.trace} | self._kept[key]
 
-    async def _ask(self, record: JobRecord, what: str, **more: Any) -> list[pb.TraceState]:
+    async def _ask(self, record: JobRecord, what: str, **more: int) -> list[pb.TraceState]:
         ranks = [place.rank for place in record.assignments[:MAX_RANKS]]
         order = pb.TraceOrder(what=what, ranks=ranks, **more)
         reply = await self._ranks.trace(pb.TraceRequest(job_id=record.id, order=order))

@@ -1,7 +1,7 @@
 """The trunk of a graph: its longest path by time of computing, beside which exchanges can wait.
 
-What is moved beside the trunk (the gradients of all but the last layers, on their way to the
-updates) waits for its peers while the trunk computes. So its bytes count, not its waiting.
+Data moved beside the trunk (the gradients of all but the last layers, on their way to
+the updates) wait for their peers while the trunk computes. So their bytes count, not their waiting.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Gives every value one SBP per hierarchy axis.
 
-What the user fixed (variables, inputs, to_global) stays, and is followed: node after node an op's
-results lie as in eager execution, for the same chooser decides (boxing/signatures.py). So a program
-has the same layouts in a graph as outside, and a batch that was split stays split even where
-gathering it would move fewer bytes. With auto_parallel only what is fixed stays; the rest is what a
-search over the whole graph finds (search_sbp.py), after the ranks were divided into the stages of a
+Layouts that the user fixed (variables, inputs, to_global) stay, and are followed: node after node
+an op's results lie as in eager execution, for the same chooser decides (boxing/signatures.py). So a
+program has the same layouts in a graph as outside, and a batch that was split stays split even
+where gathering it would move fewer bytes. With auto_parallel only fixed layouts stay; a search over
+the whole graph finds the others (search_sbp.py), after the ranks were divided into the stages of a
 pipeline, if auto-parallel has made some (place_stages.py).
 """
 

@@ -3,7 +3,7 @@ step of the route.
 
 All readers that want the same share one node; it stands right before the first of them. A to_global
 becomes a boxing node, or goes if its input lies so already. An op that runs on parts of shards
-becomes a `parts` node, which moves what it needs itself; one that moves rows between ranks becomes
+becomes a `parts` node, which moves its operands itself; one that moves rows between ranks becomes
 an `exchange`, whose inputs one node has made for it alone.
 """
 
@@ -35,8 +35,8 @@ _Moved = dict[tuple[int, NdSbp, Placement], Value]
 
 
 def insert_boxing(graph: LogicalGraph, config: JobConfig, cluster: Cluster) -> None:
-    """Afterwards producer and reader agree on every edge, but for output nodes, which take what
-    they get."""
+    """Afterwards producer and reader agree on every edge, but for output nodes, which
+    take any layout."""
     wanted = _Wanted()
     moved: _Moved = {}
     for node in graph:
@@ -89,8 +89,8 @@ def _follow(graph: LogicalGraph, before: Node, value: Value, steps: Sequence[Rou
 
 
 def _step_node(value: Value, step: RouteStep) -> tuple[str, Attrs]:
-    """The kind and attributes of the node that makes a step. What cuts copies waits for nobody: it
-    is a slice of everything, a view inside a segment."""
+    """The kind and attributes of the node that makes a step. A cut of copies waits for nobody:
+    it is a slice of everything, a view inside a segment."""
     if step.kind != "slice":
         return "boxing", {}
     shape = value.type.shape
@@ -113,7 +113,7 @@ def _box_inputs(
 
 
 def _pack_rows(graph: LogicalGraph, node: Node) -> None:
-    """Lets an exchange read what is made for it alone."""
+    """Let an exchange read values made for it alone."""
     attrs = {name: node.attrs[name] for name in ("num_parts", "lead")}
     types, sbps = [v.type for v in node.inputs], [v.sbp for v in node.inputs]
     given = list(node.inputs)

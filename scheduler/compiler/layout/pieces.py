@@ -24,7 +24,7 @@ def row_parts(nd_sbp: NdSbp, hierarchy: tuple[int, ...]) -> int:
 
 
 def gathers_rows(before: NdSbp | None, after: NdSbp) -> bool:
-    """Is `after` what was before, but with whole rows?  before: None if not known."""
+    """Is `after` the layout before, but with whole rows?  before: None if not known."""
     if before is None:
         return ROWS not in after
     return after == rows_gathered(before)

@@ -65,8 +65,8 @@ and with what is done once a step."""
 
 
 def step_seconds(busy: Busy, num_pieces: int) -> float:
-    """The time of a step: of ranks that all do the same it is what they are busy for; stages of a
-    pipeline (1F1B) wait while the first micro-batch comes and the last one leaves.
+    """The time of a step: of ranks that all do the same it is the time for which they are busy;
+    stages of a pipeline (1F1B) wait while the first micro-batch comes and the last one leaves.
     """
     each = _profiles(busy)
     sums = [[sum(busy[place][i] for place in places) for i in (0, 1)] for places in each]

@@ -2,13 +2,14 @@
 
 Each node has a variable, the signature that it takes. A value with one reader is a table over two
 of them: the seconds of moving it from where the one leaves it to where the other wants it. A value
-with several readers is moved once for all who want it alike, so it has a variable of its own: the
+with several readers is moved once for all that want it alike, so it has a variable of its own: the
 set of layouts in which it is made available. Its maker pays for each layout in the set, and each
 reader's wish must be in it. The sum of all tables is the time of a step, and `min_sum` finds its
 least: exactly on small graphs, by parts on large ones.
 
 The layouts of eager execution are known before; the result is never worse. Outputs of the graph
-come back as they would lie in eager execution: what a program gets does not depend on the search.
+come back as they would lie in eager execution: the results of a program do not depend on the
+search.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ def search_sbp(graph: LogicalGraph, settings: AutoParallel, cluster: Cluster) ->
 
 
 class Search:
-    """Searches over one graph, under several conditions; what they have in common is done once."""
+    """Searches over one graph, under several conditions; their common part is done once."""
 
     def __init__(self, graph: LogicalGraph, settings: AutoParallel, cluster: Cluster) -> None:
         self._graph, self._settings, self._cluster = graph, settings, cluster
@@ -282,7 +283,7 @@ class Model:
         self.factors.append(((variable,), self.tables.number(("node", kind.number), computing)))
 
     def _allowed(self, node: Node) -> Sequence[Choice]:
-        """The choices that keep what is fixed of the outputs."""
+        """Return the choices that keep the fixed layouts of the outputs."""
         if node.op == "output":
             return [Choice(self._follower.signatures[node.id].inputs, (), 0.0)]
         if node.op not in MOVES:

@@ -1,4 +1,4 @@
-"""The nd-SBP signatures a node may take and what they cost, for search_sbp, insert_boxing, verify.
+"""The nd-SBP signatures a node may take and their costs, for search_sbp, insert_boxing, verify.
 
 Over one hierarchy axis an op declares its signatures; over n axes every combination is one, as long
 as no dim is cut into more parts than it has elements.
@@ -378,8 +378,8 @@ def compute_seconds(node: Node, layout_of: Callable[[Value], NdSbp] | None = Non
 def _seconds(
     node: Node, types: tuple[TensorType, ...], nd_sbps: tuple[NdSbp, ...], is_product: bool
 ) -> float:
-    """Reading and writing local bytes, or the arithmetic of a product, whichever is longer; none of
-    what is there already.
+    """Reading and writing local bytes, or the arithmetic of a product, whichever is longer; nothing
+    for values that are there already.
 
     A product of sizes m, k, n has operands of mk, kn and mn elements, so mkn is the root of their
     product.

@@ -4,8 +4,8 @@ A variable is eliminated by joining the tables that mention it, and keeping for 
 other variables the least sum and the value that gives it. The variable with the smallest join goes
 first, so chains, branches and leaves fold away, and last the trunk that is left. A join beyond
 `LIMIT` entries is avoided by fixing a variable at a known assignment, which the result is then
-never worse than. Variables of one value go before all others: what many share, as all updates share
-a learning rate, would join everything.
+never worse than. Variables of one value go before all others: one that many share, as all
+updates share a learning rate, would join everything.
 
 Tables have numbers: a table made by the same step from the same tables is the same table, and so is
 one with the same entries but for a constant. So equal parts of a problem, the layers of a deep

@@ -46,8 +46,8 @@ def _makers(actors: list[ActorSpec]) -> dict[int, int]:
 def _by_consumers(
     actor: ActorSpec, actors: list[ActorSpec], makers: dict[int, int]
 ) -> dict[tuple[int, ...], list[Value]]:
-    """The values that other actors read, by who reads them; what the same actors read travels
-    together.
+    """The values that other actors read, by their readers; those that the same actors
+    read travel together.
     """
     result: dict[tuple[int, ...], list[Value]] = {}
     for node in actor.nodes:
@@ -90,8 +90,8 @@ def _add_control(
     makers: dict[int, int],
     registers: list[RegisterSpec],
 ) -> None:
-    """Registers without values: whoever overwrites a variable waits for the actors that read it
-    in this step.
+    """Add registers without values: an actor that overwrites a variable waits for those that read
+    it in this step.
     """
     known = {(r.producer.id, c.id) for r in registers for c in r.consumers}
 
@@ -157,7 +157,9 @@ def _add(
     consumers: list[ActorSpec],
     items: int = 0,
 ) -> None:
-    """items: filled per step; 0: once an act, or once a step by what gathers pieces."""
+    """Add a register. items: filled per step; 0: once an act, or once a step by an actor that
+    gathers pieces.
+    """
     if not items:
         items = 1 if producer.kind in (ActorKind.ACCUMULATE, ActorKind.PACK) else producer.acts
     for consumer in consumers:

@@ -2,11 +2,12 @@
 there are free slots.
 
 With one piece a step nothing overlaps, and one slot is enough. With more pieces:
-  - what crosses to another actor at once has 2, so that the next piece can be made while this one
+- a value that crosses to another actor at once has 2, so that the next piece can be made while this
+one
     is read;
-  - what is only added to a sum has 1: the sum is made in the same place, at once;
-  - what a stage keeps for another of its phases has as many as the pipeline's schedule has pieces
-    between the two: p - i for what stage i of p keeps for its backward pass, which makes the 1F1B
+  - one that is only added to a sum has 1: the sum is made in the same place, at once;
+- one that a stage keeps for another of its phases has as many as the pipeline's schedule has pieces
+between the two: p - i for those that stage i of p keeps for its backward pass, which makes the 1F1B
     order (the last stage alternates, the first runs ahead by the depth of the pipeline);
   - where a variable is read and then overwritten, or overwritten and then again, by another actor
     it is 1: the writes of a piece end before the next one begins.

@@ -1,10 +1,10 @@
 """Groups nodes into actors.
 
 The level of a node is the longest chain of actors before it: a compute node has the level of its
-producers if they run in the same place at the same rate, one more otherwise; whatever waits for
-another device or changes rate has one more than its producers; and what overwrites a variable is
-not below anybody who reads it. Compute nodes of one place, rate and level form one segment. Edges
-between actors then always go up in level, so no cycle can arise, and no search for cycles is
+producers if they run in the same place at the same rate, one more otherwise; a node that waits for
+another device or changes rate has one more than its producers; and one that overwrites a variable
+is not below anybody who reads it. Compute nodes of one place, rate and level form one segment.
+Edges between actors then always go up in level, so no cycle can arise, and no search for cycles is
 needed.
 
 Boxing nodes of one level between the same ranks become one actor that carries all their tensors:
@@ -89,8 +89,8 @@ def group_segments(graph: LogicalGraph, config: JobConfig, cluster: Cluster) -> 
 class _Buckets:
     """The gradients that are exchanged, or added to those of other micro-batches, in one go.
 
-    A segment ends where it has made a bucket of them, and what comes later in the graph goes to a
-    level above: so the bucket moves while the next one is computed, and is freed.
+    A segment ends where it has made a bucket of them, and later nodes of the graph go
+    to a level above: so the bucket moves while the next one is computed, and is freed.
     """
 
     def __init__(self, graph: LogicalGraph, config: JobConfig) -> None:
@@ -120,8 +120,8 @@ class _Buckets:
                 self._shares[number] = self._shares.get(number, 0) + nbytes / limit
 
     def level(self, node: Node, level: int, is_late: bool) -> int:
-        """The level of a node that can have `level`; called in the order of the graph. What only
-        starts a gather keeps it, so that parameters are there before they are read.
+        """The level of a node that can have `level`; called in the order of the graph. A
+        node that only starts a gather keeps it, so that parameters are there before they are read.
         is_late: see `late_nodes`.
         """
         if node.is_structural or node.op == "depend":
@@ -141,8 +141,8 @@ class _Gathers:
     """The gathers of parameters that are sent ahead of the op that reads them (graph/zero.py).
 
     Those of each op are an actor of their own, above those of the op before: so an op waits for its
-    own parameters alone, a segment ends where the next ones are read, and what was gathered for it
-    leaves its memory to the gather after that.
+    own parameters alone, a segment ends where the next ones are read, and its parameters leave
+    their memory to the gather after that.
     """
 
     def __init__(self) -> None:
@@ -282,9 +282,9 @@ class _Phases:
 
     An all_reduce runs flat over the bytes of its register: in one go, a large one in two halves, or
     as a call of the backend's own. A rank that is in such a call waits there for its group, so the
-    groups of all such calls must be equal or have no rank in common: then whoever waits in a call
-    waits for ranks that have done all calls before it, and nobody waits in a circle. What runs
-    several times in a step would need an order among its pieces too, and is not lowered.
+    groups of all such calls must be equal or have no rank in common: then a rank that waits in
+    a call waits for ranks that have done all calls before it, and nobody waits in a circle. Boxing
+    that runs several times in a step would need an order among its pieces too, and is not lowered.
     """
 
     def __init__(self, config: JobConfig, cluster: Cluster) -> None:

@@ -1,18 +1,18 @@
 """Lets registers that are read for a short while use one memory in turns.
 
 A register whose last reader is below the producer of another in level may leave its memory to that
-one, which is granted it when all who read the first have done (actors/actor.py). So a graph whose
+one, which is granted it when all readers of the first have done (actors/actor.py). So a graph whose
 backward pass is cut into many segments (ZeRO: parameters are gathered for one segment or two,
 gradients scattered as soon as there are enough) holds few of its registers at a time.
 
 Grants go up in level, as all edges do, so no circle can arise. With several micro-batches the first
 register of a memory waits, for its next piece, until the last has been read. Where several pipeline
-stages overlap their pieces, what is made for each piece takes turns within its task alone, the
+stages overlap their pieces, values made for each piece take turns within their task alone, the
 forward pass of a stage or the backward one: a stage is through with the task of one piece before it
 begins that of the next, but other tasks may come between.
 
-A memory is passed on to what is about as large; registers that other ranks read share none with
-those that they do not.
+A memory is passed on to a register that is about as large; registers that other ranks read share
+none with those that they do not.
 """
 
 from __future__ import annotations

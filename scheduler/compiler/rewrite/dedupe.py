@@ -14,7 +14,7 @@ _MARKS = SEED, GRADIENT
 
 
 def dedupe(graph: LogicalGraph, config: JobConfig, cluster: Cluster) -> None:
-    """Merges equal pure nodes, drops ops that do nothing, erases what has no effect."""
+    """Merge equal pure nodes, drop ops that do nothing, erase nodes without effect."""
     pure = _Purity()
     seen: dict[Hashable, Node] = {}
     for node in graph:

@@ -58,9 +58,9 @@ def _is_free(node: Node) -> bool:
 
 def _part(node: Node, dtype: DType) -> Precision | None:
     """The part that a node of the forward pass plays; None: it stays as it is, because it is none
-    of numbers in float32, or a number among its attributes does not fit: -1e9 for what is masked
-    would become infinite, and 1e-12 that is added to a divisor zero. What reads an element that was
-    given such a number, or put with one, stays as it is, too.
+    of numbers in float32, or a number among its attributes does not fit: -1e9 for masked elements
+    would become infinite, and 1e-12 that is added to a divisor zero. A reader of an element that
+    was given such a number, or put with one, stays as it is, too.
     """
     floats = [v.type.dtype for v in node.inputs if v.type.dtype.is_floating_point]
     if float32 not in floats or any(kind.bytes > float32.bytes for kind in floats):

@@ -46,8 +46,8 @@ def is_under(module: str, path: str) -> bool:
 
 
 def _calls(graph: LogicalGraph, path: str) -> list[list[Node]]:
-    """The nodes of each call of a module, which stand side by side; without what brings its
-    arguments to where it runs.
+    """The nodes of each call of a module, which stand side by side; without the nodes that
+    bring its arguments to where it runs.
     """
     calls: list[list[Node]] = []
     made: set[int] = set()
@@ -116,8 +116,8 @@ class _Part:
             self._again[value.id] = new
 
     def _read(self, value: Value, before: Node) -> Value:
-        """Return the value that a copy reads instead of another; what comes from elsewhere is read
-        once it is time.
+        """Return the value that a copy reads instead of another; a value from elsewhere is
+        read once it is time.
         """
         if value.id in self._again:
             return self._again[value.id]
@@ -142,8 +142,8 @@ class _Part:
         return found
 
     def _newest_at(self, placement: Placement, before: Node) -> Value | None:
-        """The last value of the backward pass somewhere, in front of a node. What is computed again
-        is none: of that some is read by nobody, and so is not computed.
+        """The last value of the backward pass somewhere, in front of a node. Values computed again
+        do not count: some of them are read by nobody, and so not computed.
         """
         if placement not in self._newest:
             node = before.prev

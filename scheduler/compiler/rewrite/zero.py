@@ -1,4 +1,4 @@
-"""ZeRO as a rule on layouts: what the ranks of a parameter would hold as copies is split over them.
+"""ZeRO as a rule on layouts: copies that the ranks of a parameter would hold are split over them.
 
     stage 1   the optimizer's states
     stage 2   and the gradients, as soon as they are made, so that sums over micro-batches are parts
@@ -9,8 +9,8 @@ stages 1 and 2 the new parts are gathered into its copies; a gradient that is wa
 reduced and scattered in one exchange. Eager tensors are brought there when the plan is bound.
 
 A part is cut when its gradient is there, in the memory that the op overwrites; and every so often
-when what was gathered before has been written back, so that few gathered parameters lie in memory
-at a time, which share it (share_registers.py).
+when parameters gathered before have been written back, so that few gathered parameters lie in
+memory at a time, which share it (share_registers.py).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ PREFETCHED = 2
 
 
 def zero(graph: LogicalGraph, config: JobConfig, cluster: Cluster) -> None:
-    """Splits what `config.zero` says."""
+    """Split the tensors that `config.zero` names."""
     if config.zero is None:
         return
     layouts = _layouts(graph, config.zero, may_stay=config.auto_parallel is None)
@@ -82,8 +82,8 @@ def _layouts(graph: LogicalGraph, settings: Zero, *, may_stay: bool) -> dict[str
 def split_layout(
     type_: TensorType, placement: Placement, lies: NdSbp, min_size: int
 ) -> NdSbp | None:
-    """The layout of a tensor with its copies split; None for what stays as it is: small tensors,
-    and those without an axis of copies that a dim could be split over.
+    """The layout of a tensor with its copies split; None for those that stay as they are: small
+    tensors, and those without an axis of copies that a dim could be split over.
     """
     if placement.size == 1 or type_.numel < min_size:
         return None
@@ -151,7 +151,8 @@ def _split_gradients(graph: LogicalGraph, layouts: dict[str, NdSbp], *, is_early
 @dataclass
 class Ahead:
     """The latest ops that read gathered parameters, and from when on those of the next are
-    gathered: two ops ahead, or as many more as gather no more than twice what the next one does.
+    gathered: two ops ahead, or as many more as gather no more than twice as much as the next one
+    does.
 
     While an op runs that many gathers are under way: with one of them a link idles whenever that
     arrives before the op has ended.
@@ -286,7 +287,7 @@ class _Updates:
                 self._move(made)
 
     def _move(self, node: Node) -> None:
-        """An update overwrites parts of what lies as copies; these are then gathered again."""
+        """Let an update overwrite parts of copies; these are then gathered again."""
         whole = {o: node.inputs[i] for o, i in node.declared.mutates.items()}
         whole = {output: value for output, value in whole.items() if self._is_whole(value)}
         for value in whole.values():
@@ -327,7 +328,7 @@ class _Updates:
         return self._gathers[value.placement, value.node.stage]
 
     def _gradient(self, at: Insertion, node: Node, layout: NdSbp | None) -> Value:
-        """The second operand, in parts: the gradient, or what it became."""
+        """Return the second operand, in parts: the gradient, or the value made of it."""
         value = node.inputs[1]
         if value.type.shape == node.inputs[0].type.shape and not self._is_split(value):
             moved = at.to_global(value, value.placement, layout)

@@ -1,4 +1,6 @@
-"""Tells what runs once a step and what once a piece, and puts a node where the rate changes."""
+"""Tells nodes that run once a step from those that run once a piece, and puts a node where the rate
+changes.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,7 @@ def _set_rate(graph: LogicalGraph, node: Node, written: set[int]) -> None:
 
 
 def _written_each_piece(graph: LogicalGraph) -> set[int]:
-    """Variables that are overwritten by each piece. So whoever reads one reads it for each piece:
+    """Variables that are overwritten by each piece. So a reader of one reads it for each piece:
     the next one finds another value.
     """
     written: set[int] = set()
@@ -94,8 +96,9 @@ def _written_by_pieces(graph: LogicalGraph, written: set[int]) -> set[int]:
 
 
 def _runs_each_piece(node: Node) -> bool:
-    """Even if nothing that it reads is different: a random op draws anew, and what build() writes
-    it writes for each micro-batch, which the tracer says by its rate.
+    """Tell whether a node runs for each piece, even if all that it reads is the same: a random op
+    draws anew, and a write in build() happens for each micro-batch, which the tracer notes as its
+    rate.
     """
     if node.declared.is_random:
         return not is_drawn_once(int(node.attrs["seed"]))
@@ -103,7 +106,7 @@ def _runs_each_piece(node: Node) -> bool:
 
 
 def _settle_step_value(graph: LogicalGraph, node: Node) -> None:
-    """The mean over the pieces of what is the same for all pieces is that itself."""
+    """Replace the mean over the pieces of a value that is the same for all by that value."""
     if node.op == "pack":
         raise GraphError(f"{node.describe()}: only what is made per piece can be packed")
     hand_over(node.outputs[0], node.inputs[0])

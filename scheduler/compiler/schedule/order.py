@@ -2,7 +2,7 @@
 
 So no two ranks ever wait for each other's next collective.
 
-The order the user wrote is a good one: it is kept, stably, but for what a mode moves:
+The order the user wrote is a good one: it is kept, stably, but for the nodes that a mode moves:
 
   MemoryFirst (default)  the reductions of partial sums (gradients) that can already run stand
                          together, so that one actor carries many of them; computing moves to
@@ -15,8 +15,8 @@ The order the user wrote is a good one: it is kept, stably, but for what a mode 
                          device gets its long kernels before them
   Disable                nothing is moved
 
-In every mode but Disable a transfer to other ranks is issued right after what it carries was made.
-An op that overwrites a variable always comes after every reader of what it overwrites.
+In every mode but Disable a transfer to other ranks is issued right after the values that it carries
+were made. An op that overwrites a variable always comes after every reader of its old value.
 """
 
 from __future__ import annotations

@@ -4,11 +4,12 @@ A temporary is live from the node that makes it to the last one that reads it. F
 two kinds of moves follow, each decided in one walk over the nodes:
 
   later    a node that makes more than it is the last to read waits until its first reader runs
-  sooner   a node that is the last to read at least what it makes runs as soon as it can
+  sooner   a node that is the last to read at least as much as it makes runs as soon as it can
 
-The first holds back what is wanted late (masks, positions, casts of weights), the second lets the
-updates of parameters follow their gradients. Each new order is kept only if the peak of live bytes
-falls. Values that travel between actors have registers of their own and count nothing here.
+The first holds back values that are wanted late (masks, positions, casts of weights), the second
+lets the updates of parameters follow their gradients. Each new order is kept only if the peak of
+live bytes falls. Values that travel between actors have registers of their own and count nothing
+here.
 """
 
 from __future__ import annotations

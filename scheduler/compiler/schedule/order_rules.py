@@ -20,8 +20,8 @@ class Rules:
 
     position: number of a node, by its id.
 
-    readers: numbers of the nodes that read what a node makes, once per use.  writers: of those
-    that overwrite what it reads.  reads: of the makers of its inputs.
+    readers: numbers of the nodes that read a node's results, once per use. writers:
+    of those that overwrite its inputs.  reads: of the makers of its inputs.
     """
 
     def __init__(self, nodes: list[Node], position: dict[int, int]) -> None:

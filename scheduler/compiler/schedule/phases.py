@@ -2,8 +2,8 @@
 
 A segment is part of its stage's backward pass if something it reads was made by a later stage, at
 first or second hand; else of the forward pass. The last stage has only forward segments, which go
-on to its gradients. Gradients of weights are set apart where the configuration says so: nodes whose
-results reach nothing but sums over the pieces of a step, whatever ops they are. No other stage
+on to its gradients. Gradients of weights are set apart where the configuration says so: nodes
+of any op whose results reach nothing but sums over the pieces of a step. No other stage
 waits for them, so they may run late.
 """
 
@@ -61,8 +61,8 @@ def _may_be_late(node: Node) -> bool:
 
 
 def holds_back(register: RegisterSpec) -> bool:
-    """Whether it may have but one slot, as its readers write, or wait for the writing of, what the
-    next piece reads.
+    """Tell whether it may have but one slot, as its readers write values that the next piece reads,
+    or wait for such a write.
     """
     return not register.values or any(_is_written_again(value) for value in register.values)
 
@@ -115,8 +115,8 @@ class Phases:
         return tasks
 
     def _follow(self) -> None:
-        """Gives actors that are no segments the task that they run for: what moves or cuts a piece
-        is needed by the first of its readers; sums and packs follow at once what they read.
+        """Gives actors that are no segments the task that they run for: one that moves or cuts
+        a piece is needed by the first of its readers; sums and packs follow their inputs at once.
         """
         tasks = self._tasks
         for actor in reversed(self._actors):
@@ -221,8 +221,8 @@ class Phases:
         return self._tasks.get(actor.id)
 
     def pieces_kept(self, stage: int) -> int:
-        """The most micro-batches of which a stage keeps something for its backward pass. 0: what
-        that reads stays for the gradients of weights, which follow later.
+        """Return the most micro-batches of which a stage keeps something for its backward
+        pass. 0: its inputs stay for the gradients of weights, which follow later.
         """
         if self._schedule is None or stage not in self._index:
             return 1

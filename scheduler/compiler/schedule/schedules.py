@@ -10,8 +10,8 @@ seconds for a stage's forward pass, gradients of inputs and gradients of weights
   interleaved  1F1B of virtual stages, p pieces of each at a time. A step takes
                (m + (p - 1) / v) v (F + B + W) with F, B, W of one virtual stage. (Narayanan et
                al., SC 2021, section 2.2; the order is theirs.)
-  zero bubble  1F1B whose weight gradients come i pieces late on stage i, where they fill what
-               would be idle. A step takes m (F + B + W) + (p - 1)(F + B - W) if W is at most F
+  zero bubble  1F1B whose weight gradients come i pieces late on stage i, where they
+               fill idle time. A step takes m (F + B + W) + (p - 1)(F + B - W) if W is at most F
                and B, and every stage keeps min(m, p) pieces: "ZB-H1" of Qi et al., ICLR 2024.
 
 A device follows its order strictly. Taking whichever task is ready would do in a world without

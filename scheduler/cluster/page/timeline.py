@@ -47,14 +47,15 @@ class Timelines:
         """Trace the next steps of a job. Raises RefusedError, DeniedError or NotFoundError."""
         self._changes.owner("trace", job_id)
         name, steps = f"t{secrets.token_hex(4)}", min(max(steps, 1), MAX_STEPS)
-        states = await self._ask(self._driver.job(job_id), "start", trace=name, steps=steps)
+        order = pb.TraceOrder(what="start", trace=name, steps=steps)
+        states = await self._ask(self._driver.job(job_id), order)
         wrong = next((state for state in states if state.error), None)
         if wrong is not None:
             raise RefusedError(f"rank {wrong.rank} on {wrong.host}: {wrong.error}")
 
     async def of(self, record: JobRecord) -> dict[str, Any]:
         """Return the timeline of a job's last trace, or {"state": ...} while there is none."""
-        states = await self._ask(record, "look")
+        states = await self._ask(record, pb.TraceOrder(what="look"))
         found = next((state for state in states if state.state not in ("", "done")), states[0])
         if found.state != "done":
             return {"state": found.state or "unknown", "error": found.error}
@@ -65,9 +66,8 @@ class Timelines:
                 del self._kept[next(iter(self._kept))]
         return {"state": "done", "trace": found.trace} | self._kept[key]
 
-    async def _ask(self, record: JobRecord, what: str, **more: int) -> list[pb.TraceState]:
-        ranks = [place.rank for place in record.assignments[:MAX_RANKS]]
-        order = pb.TraceOrder(what=what, ranks=ranks, **more)
+    async def _ask(self, record: JobRecord, order: pb.TraceOrder) -> list[pb.TraceState]:
+        order.ranks.extend(place.rank for place in record.assignments[:MAX_RANKS])
         reply = await self._ranks.trace(pb.TraceRequest(job_id=record.id, order=order))
         return list(reply.ranks)
 

@@ -142,11 +142,14 @@ def activation(
     check: Callable[..., None] | None = None,
     precision: Precision | None = None,
 ) -> Callable[[Callable[Concatenate[Expression, P], Expression]], _Declared[P]]:
-    """Declare the function of expressions below as an op of one tensor.
+    """Declare the function of expressions below as an op of one tensor: `@activation()`.
 
     accepts: the kind of its elements (ops/checks.py).  derivative: of (d_out, x, attrs), where the
     formula's own would be inexact or costly.  check, precision: see `Op`.
     """
+
+    if callable(accepts):
+        raise TypeError(f"write @activation() above {accepts.__name__}, with the parentheses")
 
     def made(function: Callable[Concatenate[Expression, P], Expression]) -> _Declared[P]:
         def of_scalars(root: Callable[..., Expression], *operands: Expression) -> Any:

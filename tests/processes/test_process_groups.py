@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import multiprocessing
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -31,6 +33,19 @@ SCENES = ["begins", "groups", "begun", "pairs", "bits", "store", "gradients"]
 @pytest.mark.parametrize("scene", SCENES)
 def test_scene(scene: str, num_ranks: int) -> None:
     check_done(launch_once(num_ranks, "process_groups_program", *SCENES), num_ranks, scene)
+
+
+def test_ranks_that_only_begin_have_met(tmp_path: Path) -> None:
+    script = tmp_path / "begins.py"
+    script.write_text(
+        "from oneflow import distributed as dist\n"
+        "dist.init_process_group('gloo')\n"
+        "print(dist.get_rank(), 'of', dist.get_world_size())\n"
+    )
+    words = ["-m", "oneflow.distributed.launch", "--standalone", "--nproc_per_node", "2"]
+    ran = subprocess.run([sys.executable, *words, str(script)], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    assert "0 of 2" in ran.stdout and "1 of 2" in ran.stdout
 
 
 def _join(rank: int, method: str, results: Any) -> None:

@@ -105,7 +105,7 @@ def test_counterparts_in_torch_are_named_rightly() -> None:
     for row in ROWS:
         found = [counterpart(row, s, row.names[0]) for s in row.surfaces]
         if row.torch is not None and all(f is None for f in found):
-            wrong.append(f"{row.names[0]}: PyTorch has no {row.torch}")
+            wrong.append(f"{row.names[0]}: PyTorch has no {row.torch}; say torch=None")
     assert not wrong, wrong
 
 

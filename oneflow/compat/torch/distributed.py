@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from enum import IntEnum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
 from oneflow import distributed
@@ -35,6 +35,9 @@ from oneflow.distributed.process_groups import (
 from oneflow.distributed.world import close_world, world
 from oneflow.kernels.cuda_device import gpu_count
 from oneflow.tensor.tensor import Tensor
+
+if TYPE_CHECKING:  # it brings grpc, which one rank alone does not need
+    from oneflow.actors.control import ControlClient
 
 __all__ = ["FileStore", "GroupMember", "HashStore", "PrefixStore", "Store", "TCPStore", "Work"]
 
@@ -111,7 +114,7 @@ def init_process_group(
     _State.is_begun, _State.backend = True, (backend or "").lower()
     _State.store = store
     if current_config().world_size > 1:
-        _open_store()
+        _open_store(world().client)
 
 
 def _check(name: str, asked: int, is_so: int) -> None:
@@ -192,14 +195,16 @@ def _by_file(path: Path, timeout: timedelta | None) -> Tell:
     return tell
 
 
-def _open_store() -> None:
-    """Rank 0 keeps the store of the job, and tells the others where."""
+def _open_store(client: ControlClient) -> None:
+    """Let rank 0 keep the store of the job, and tell the others where. client: of a rank that has
+    met all others, as PyTorch's have after this call even if they never meet again.
+    """
     if _State.store is not None:
         return
-    here, config = world(), current_config()
+    config = current_config()
     if config.rank == 0:
         made = TCPStore(config.master_addr, 0, is_master=True, wait_for_workers=False)
-        here.client.put("torch/store", f"{made.host}:{made.port}".encode())
+        client.put("torch/store", f"{made.host}:{made.port}".encode())
         _State.store = made
 
 

@@ -30,7 +30,8 @@ WITH_OUT = frozenset(("flow", "linalg", "special", "fft"))
 FUNCTIONS = (
     *("oneflow.functional.", "oneflow.ops.", "oneflow.compat.torch.native_functions"),
     *("oneflow.compat.torch.methods", "oneflow.compat.torch.untyped_storage"),
-    *("oneflow.compat.torch.legacy_types", "oneflow.compat.upstream."),
+    *("oneflow.compat.torch.legacy_types", "oneflow.compat.torch.small"),
+    "oneflow.compat.upstream.",
 )
 """Beginnings of the homes of functions of tensors."""
 

@@ -122,7 +122,8 @@ def test_all_functions_have_the_dtypes_of_pytorch() -> None:
                 got = dtypes_of(flow, sample.function, args, sample.keywords)
                 if wanted is not None and got != wanted:
                     unlike.add(key)
-    assert unlike == set(OF_THEIR_OWN)
+    # One machine's pinverse of half floats was refused, another's is as PyTorch's.
+    assert unlike | {"pinverse"} == set(OF_THEIR_OWN)
     assert asked > 1000
 
 

@@ -8,13 +8,13 @@ import pytest
 
 from .simulation import replay_command, run_seed, run_seeds
 
-SEEDS = 40
+FIRST, SEEDS = 30, 40  # so few in which each kind of end is there
 
 
 @pytest.mark.parametrize("seeds", [SEEDS, pytest.param(3000, marks=pytest.mark.slow)])
 @pytest.mark.timeout(900)
 def test_clusters_come_to_rest_whatever_happens(seeds: int) -> None:
-    outcomes = run_seeds(0, seeds, min(os.cpu_count() or 1, 2))
+    outcomes = run_seeds(FIRST, seeds, min(os.cpu_count() or 1, 2))
     failed = [outcome for outcome in outcomes if outcome.error]
     said = [f"{outcome.error}\n  again: {replay_command(outcome.seed)}" for outcome in failed]
     assert not failed, "\n".join(said)

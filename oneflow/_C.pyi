@@ -76,6 +76,15 @@ from oneflow.compat.torch.native_functions import native_group_norm as native_gr
 from oneflow.compat.torch.native_functions import native_layer_norm as native_layer_norm
 from oneflow.compat.torch.native_functions import new_empty_strided as new_empty_strided
 from oneflow.compat.torch.native_functions import rdiv as _native_functions_rdiv
+from oneflow.compat.torch.small import _convert_indices_from_coo_to_csr as _convert_indices_from_coo_to_csr
+from oneflow.compat.torch.small import _convert_indices_from_csr_to_coo as _convert_indices_from_csr_to_coo
+from oneflow.compat.torch.small import _grouped_mm as _grouped_mm
+from oneflow.compat.torch.small import _int_mm as _int_mm
+from oneflow.compat.torch.small import cdata as _small_cdata
+from oneflow.compat.torch.small import grouped_mm as grouped_mm
+from oneflow.compat.torch.small import segment_reduce as _small_segment_reduce
+from oneflow.compat.torch.small import segment_reduce as segment_reduce
+from oneflow.compat.torch.small import to_dense as to_dense
 from oneflow.compat.torch.untyped_storage import UntypedStorage as UntypedStorage
 from oneflow.compat.torch.untyped_storage import asarray as asarray
 from oneflow.compat.torch.untyped_storage import untyped_storage as untyped_storage
@@ -759,8 +768,10 @@ from typing import Any
 import builtins
 
 __rdiv__ = _native_functions_rdiv
+_cdata = _small_cdata
 _legacy_tensor_ctor = _from_data_legacy_tensor
 def _log_softmax_backward_data(grad_output: Tensor, output: Tensor, dim: builtins.int, input_dtype: DTypeLike, *, axis: builtins.int = ...) -> Tensor: ...
+_segment_reduce = _small_segment_reduce
 def _softmax_backward_data(grad_output: Tensor, output: Tensor, dim: builtins.int, input_dtype: DTypeLike, *, axis: builtins.int = ...) -> Tensor: ...
 def abs_(input: Tensor) -> Tensor: ...
 absolute = _complex_numbers_abs

@@ -148,8 +148,8 @@ def activation(
     formula's own would be inexact or costly.  check, precision: see `Op`.
     """
 
-    if callable(accepts):
-        raise TypeError(f"write @activation() above {accepts.__name__}, with the parentheses")
+    if not isinstance(accepts, str):
+        raise TypeError(f"write @activation() above {accepts!r}, with the parentheses")
 
     def made(function: Callable[Concatenate[Expression, P], Expression]) -> _Declared[P]:
         def of_scalars(root: Callable[..., Expression], *operands: Expression) -> Any:

@@ -22,8 +22,8 @@ from tests.support.waiting import CALL_S
 
 MAY = {  # written down here once more: what is not in this table fails
     "Jobs": {
-        "view": "Get List Watch Metrics Logs Outputs",
-        "submit": "Submit Cancel Restart Remove Infer Upload FindBlob Debug Trace",
+        "view": "Get List Watch Metrics Logs Outputs Usage",
+        "submit": "Submit Cancel Restart Remove Change Infer Upload FindBlob Debug Trace Exec",
     },
     "Cluster": {
         "view": "Status",

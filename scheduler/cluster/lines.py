@@ -96,7 +96,9 @@ class Line:
         return addressed
 
     def close(self, why: str) -> None:
-        """Ends its part of the stream after what was sent; who waits for an answer is told why."""
+        """End its part of the stream after all messages sent; callers that wait for an answer are
+        told why.
+        """
         if not self.is_open:
             return
         self.is_open = False

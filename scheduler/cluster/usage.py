@@ -1,4 +1,4 @@
-"""Accounts of what jobs used: device-seconds by user, day and name, also of forgotten jobs."""
+"""Accounts of the use of jobs: device-seconds by user, day and name, also of forgotten jobs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DAY_S = 86_400.0
 
 
 class Usage:
-    """Accounts for what is over, from the store, and for what runs now."""
+    """Accounts for attempts that are over, from the store, and for those that run now."""
 
     def __init__(self, driver: Driver, clock: Callable[[], float] = time.monotonic) -> None:
         self._driver, self._clock = driver, clock
@@ -61,7 +61,7 @@ class _Sum:
 
 
 def account(uses: Iterable[Use], by: Sequence[str], since: float) -> pb.UsageReply:
-    """Add up what was used from `since` on, in the order of the keys. Raises ProtocolError."""
+    """Add up the seconds used from `since` on, in the order of the keys. Raises ProtocolError."""
     sums: dict[tuple[str, ...], _Sum] = {}
     for use in uses:
         for day, seconds in _days(use, since, "day" in by):
@@ -86,7 +86,7 @@ def account(uses: Iterable[Use], by: Sequence[str], since: float) -> pb.UsageRep
 
 
 def _days(use: Use, since: float, is_by_day: bool) -> Iterator[tuple[str, float]]:
-    """(day of UTC, seconds of it) of one attempt, without what was before `since`."""
+    """Yield (day of UTC, seconds of it) of one attempt, without the time before `since`."""
     start, end = max(use.started_at, since), use.started_at + use.ran_s
     if not is_by_day:
         yield "", max(end - start, 0.0)

@@ -222,7 +222,7 @@ class SaveJournal:
 
 @dataclass(frozen=True)
 class SaveUse:
-    """Make durable what an attempt that is over has used."""
+    """Make durable the use of an attempt that is over."""
 
     use: Use
 

@@ -106,7 +106,7 @@ class _Act:
 def timeline(paths: Sequence[Path]) -> dict[str, Any]:
     """Return rows, acts and waits of the last steps in the files, in microseconds since the first.
 
-    Raises TraceFileError for what is no trace, ProtocolError for one that has no acts.
+    Raises TraceFileError for a file that is no trace, ProtocolError for one that has no acts.
     """
     readers: list[TraceReader] = []
     acts: list[_Act] = []

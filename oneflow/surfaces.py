@@ -142,9 +142,8 @@ def _add_example(found: object, row: Row) -> None:
     """
     text = example_of(row.surfaces, row.names)
     if text and isinstance(found, (FunctionType, type)):
-        said = inspect.cleandoc(found.__doc__ or "").partition("\n\n    >>> ")[0]
-        indented = text.replace("\n", "\n    ")
-        found.__doc__ = f"{said}\n\n    {indented}"
+        said = inspect.cleandoc(found.__doc__ or "").partition("\n\n>>> ")[0]
+        found.__doc__ = f"{said}\n\n{text}"
 
 
 def _module_of(space: str) -> str:

@@ -336,8 +336,9 @@ def test_activation_values_and_gradients(
 
 def test_a_made_layer_has_the_parameters_and_defaults_of_its_function() -> None:
     assert str(inspect.signature(nn.Softplus)) == "(beta: 'float' = 1.0, threshold: 'float' = 20.0)"
-    said, _, own = nn.Softplus.__doc__.partition("\n\n    >>> ")
-    assert F.softplus.__doc__.startswith(f"{said}\n\n    >>> F.") and own.startswith("nn.")
+    for first, second in ((nn.Softplus, F.softplus), (F.hardtanh, nn.Hardtanh)):
+        (said, *one), (same, *other) = (f.__doc__.split("\n\n>>> ") for f in (first, second))
+        assert said == same and len(one) == len(other) == 1 and one != other
     layer = nn.LeakyReLU(0.2)
     assert repr(layer) == "LeakyReLU(negative_slope=0.2)" and not layer.inplace
     layer.negative_slope = 0.5

@@ -19,7 +19,7 @@ def _shown(key: Key, value: Any) -> str:
     """Return a value as it would be written in a file."""
     if key.kind == "flag":
         return "true" if value else "false"
-    if key.kind in ("list", "folders"):
+    if key.kind in ("list", "folders", "queues"):
         return ", ".join(value)
     if key.kind == "size" and value:
         return show_size(value)

@@ -62,6 +62,7 @@ class _Submit(click.Command):
     metavar="NAME=VALUE",
     help="On nodes with this label only; repeatable.",
 )
+@click.option("--queue", help="Of the operator's [scheduler.queues]; else `default`.")
 @click.option("--priority", type=int, help="Higher first.")
 @click.option("--env", type=PAIR, multiple=True, help="A variable of the ranks; repeatable.")
 @click.option(
@@ -136,7 +137,7 @@ def list_jobs(
     """Jobs, the newest first.
 
     Filters are applied by the scheduler, before it counts: state, reason, name, owner, kind,
-    device_type and array; several values of one, with commas between, mean any of them.
+    device_type, array and queue; several values of one, with commas between, mean any of them.
     """
     from oneflow.cli.records import job_table, record_as_dict
 

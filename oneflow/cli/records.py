@@ -33,6 +33,7 @@ def job_table(records: Iterable[JobRecord], is_wide: bool) -> str:
     titles = ["id", "name", "state", "devices", "step", "age", "ran", "exit", "why"]
     if is_wide:
         titles += ["left", "kind", "owner", "attempt", "restarts", "nodes", "ckpt", "priority"]
+        titles.append("queue")
     return table(titles, [_row(record, is_wide) for record in records])
 
 
@@ -64,6 +65,7 @@ def _row(record: JobRecord, is_wide: bool) -> list[Any]:
         row += [show_duration(record.eta_s) if record.eta_s else ""]
         row += [record.spec.kind, record.owner, record.attempt, record.restarts_spent]
         row += [",".join(nodes), record.last_checkpoint_step or "", record.priority]
+        row.append(record.queue)
     return row
 
 
@@ -94,7 +96,7 @@ def job_details(record: JobRecord, is_wide: bool = False) -> str:
     spec = record.spec
     pairs: dict[str, Any] = {"id": record.id, "name": spec.name, "kind": spec.kind}
     pairs |= {"state": record.state, "reason": record.reason, "cause": record.cause}
-    pairs |= {"pending": record.pending, "owner": record.owner}
+    pairs |= {"pending": record.pending, "owner": record.owner, "queue": record.queue}
     pairs |= {"devices": f"{spec.size} {spec.device_type}", "attempt": record.attempt}
     pairs |= {"after": spec.after, "where": spec.where.strip()}
     pairs |= {"restarts": _restarts(record)}

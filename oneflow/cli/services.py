@@ -44,6 +44,7 @@ def daemon() -> None:
 @click.option("--allow-scripts/--no-allow-scripts", default=None, help="Jobs that run programs.")
 @click.option("--ui/--no-ui", default=None, help="The web page beside /metrics.")
 @ON_END
+@click.option("--queues", metavar="JSON", help="The tables of [scheduler.queues] by name.")
 @click.option("--tls-dir", type=FOLDER, help="ca.crt, scheduler.crt and scheduler.key.")
 @click.option("--host", "hosts", multiple=True, help="More names by which /metrics is asked for.")
 @limit_options("scheduler")
@@ -75,6 +76,7 @@ def _say_where(scheduler: Scheduler) -> None:
 
 
 def _scheduler_settings(found: Settings) -> SchedulerSettings:
+    from oneflow.cluster.queue_settings import make_queues
     from oneflow.cluster.settings import state_dir
     from oneflow.scheduler.cluster.compiler import CompilerLimits
     from oneflow.scheduler.cluster.end_hook import parse_command
@@ -90,6 +92,7 @@ def _scheduler_settings(found: Settings) -> SchedulerSettings:
     table = TableSettings(
         max_queued_per_owner=found["scheduler.queued_per_token"],
         max_time_limit_s=found["scheduler.max_time_limit"],
+        queues=make_queues(found["scheduler.queues"]),
         keep_jobs=found["scheduler.keep_jobs"],
         keep_s=found["scheduler.keep_for"],
         keep_failed_s=found["scheduler.keep_failed_for"],

@@ -6,6 +6,7 @@ default. This is the one place where clients and the command line read their env
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,8 +27,8 @@ MAX_DAEMONS = 256
 @dataclass(frozen=True)
 class Key:
     """A value that can be configured. kind: text, address, path, flag, count, number, list,
-    folders (in a variable as in PATH), duration (seconds; written like 30d) or size (bytes;
-    written like 4GiB).
+    folders (in a variable as in PATH), duration (seconds; written like 30d), size (bytes;
+    written like 4GiB) or queues (tables by name; in a variable JSON).
     """
 
     name: str  # section.key
@@ -64,6 +65,7 @@ KEYS = (
     Key("scheduler.tls_dir", "path", "", "folder of ca.crt, scheduler.crt and scheduler.key"),
     Key("scheduler.hosts", "list", (), "more names under which /metrics may be asked for"),
     Key("scheduler.queued_per_token", "count", 100, "jobs of one token that may be queued"),
+    Key("scheduler.queues", "queues", {}, "queues of jobs, a table [scheduler.queues.NAME] each"),
     Key("scheduler.requests_per_s", "number", 20.0, "requests of one token in a second"),
     Key("scheduler.streams_per_token", "count", 64, "streams (logs, watches) of one token at once"),
     Key("scheduler.max_time_limit", "duration", 0.0, "longest time limit of a job; 0: any"),
@@ -243,6 +245,8 @@ def flags_for(settings: Settings, section: str) -> tuple[str, ...]:
             found += ["--data-root", root]
     if section == "scheduler" and settings.origin("scheduler.on_end") in ("flag", settings.file):
         found += ["--on-end", settings["scheduler.on_end"]]
+    if section == "scheduler" and settings.origin("scheduler.queues") in ("flag", settings.file):
+        found += ["--queues", json.dumps(settings["scheduler.queues"])]
     if section == "daemon" and settings.origin("daemon.labels") == settings.file:
         for label in settings["daemon.labels"]:
             found += ["--label", label]
@@ -323,6 +327,10 @@ def _checked(key: Key, value: Any, where: str) -> Any:
         value = _quantity(kind, value, where)
     if key.name in AT_LEAST_ONE and value < 1:
         raise ConfigError(f"{where}: {value!r} is too little; at least 1")
+    if kind == "queues":
+        from oneflow.cluster.queue_settings import checked_queues  # which help needs not load
+
+        return checked_queues(value, where)
     if kind in ("list", "folders"):
         if not isinstance(value, (list, tuple)) or not all(isinstance(v, str) for v in value):
             raise ConfigError(f"{where}: {value!r} is not a list of texts")

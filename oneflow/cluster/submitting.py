@@ -52,6 +52,7 @@ OPTIONS: dict[str, type | tuple[type, ...]] = {
     "amp": str,
     "after": list,
     "hold": bool,
+    "queue": str,
     "only_nodes": list,
     "exclude_nodes": list,
     "require_labels": list,

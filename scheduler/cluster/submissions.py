@@ -30,7 +30,8 @@ from oneflow.scheduler.cluster.refusals import (
 )
 from oneflow.scheduler.jobs.events import Submitted
 from oneflow.scheduler.jobs.limits import check_job_id, check_spec
-from oneflow.scheduler.jobs.records import JobKind, JobRecord, JobSpec
+from oneflow.scheduler.jobs.quotas import check_queue, find_queue
+from oneflow.scheduler.jobs.records import DEFAULT_QUEUE, JobKind, JobRecord, JobSpec
 from oneflow.scheduler.jobs.specs import spec_from_proto
 
 if TYPE_CHECKING:
@@ -86,12 +87,12 @@ class Submissions:
             done.set()
 
     async def _judge(self, spec: JobSpec, who: Caller) -> None:
-        self._check_takeable(spec)
+        self._check_takeable(spec, who)
         await check_checkpoint_dir(spec, self._state.lines.all())
         await self._state.plans.check(spec, who.name)
-        self._check_takeable(spec)  # that may have taken a minute
+        self._check_takeable(spec, who)  # that may have taken a minute
 
-    def _check_takeable(self, spec: JobSpec) -> None:
+    def _check_takeable(self, spec: JobSpec, who: Caller) -> None:
         state = self._state
         if state.is_stopping:
             raise UnavailableError("the scheduler is about to stop: submit again when it is back")
@@ -99,6 +100,14 @@ class Submissions:
             raise DeniedError(
                 "this cluster takes no script jobs; its operator may allow them with "
                 "--allow-scripts"
+            )
+        queues = state.settings.table.queues
+        check_queue(spec, queues)
+        queue = find_queue(queues, spec.queue)
+        if queue is not None and not (who.is_admin or queue.admits(who.name)):
+            raise DeniedError(
+                f"queue {spec.queue or DEFAULT_QUEUE}: the token {who.name!r} may not use it; "
+                "its operator names in [scheduler.queues] who may"
             )
         longest_s = state.settings.table.max_time_limit_s
         if longest_s and spec.time_limit_s > longest_s:

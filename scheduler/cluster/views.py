@@ -17,7 +17,7 @@ from oneflow.scheduler.jobs.specs import record_to_proto
 if TYPE_CHECKING:
     from oneflow.scheduler.cluster.state import State
 
-FILTERS = ("state", "name", "owner", "kind", "reason", "device_type", "array")
+FILTERS = ("state", "name", "owner", "kind", "reason", "device_type", "array", "queue")
 DEFAULT_LIMIT = 100
 MAX_LIMIT = 1000
 MAX_FILTER_CHARS = 1024
@@ -105,6 +105,7 @@ def _matches(record: JobRecord, wanted: Mapping[str, frozenset[str]]) -> bool:
         "reason": record.reason,
         "device_type": spec.device_type,
         "array": spec.array,
+        "queue": record.queue,
     }
     return all(facts[key] in values for key, values in wanted.items())
 

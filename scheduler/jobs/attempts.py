@@ -85,7 +85,7 @@ class Attempts:
         )
         ranks = self._ranks(record, RankPhase.PREPARING)
         attempt = Attempt(job_id, number, ranks, self.desk.now, record.life)
-        self.live[job_id] = attempt
+        self._enter(attempt)
         for rank in attempt.ranks:
             self.fleet.hold(rank.daemon, job_id)
             self.tell_prepare(attempt, rank)
@@ -103,9 +103,20 @@ class Attempts:
             attempt.started_at = now
             since = record.attempt_started_at or wall
             attempt.ran_s = record.ran_s + max(wall - since, 0.0)
-        self.live[record.id] = attempt
+        self._enter(attempt)
         if record.state is JobState.CANCELLING:
             self.stop(attempt, Intent.CANCEL, "the job is cancelled")
+
+    def _enter(self, attempt: Attempt) -> None:
+        self.live[attempt.job_id] = attempt
+        self.desk.ledger.add(self.desk.jobs[attempt.job_id], len(attempt.ranks))
+
+    def leave(self, job_id: str) -> Attempt | None:
+        """Return the job's attempt, which goes on no longer; None if there is none."""
+        attempt = self.live.pop(job_id, None)
+        if attempt is not None:
+            self.desk.ledger.add(self.desk.jobs[job_id], -len(attempt.ranks))
+        return attempt
 
     def _ranks(self, record: JobRecord, phase: RankPhase) -> list[Rank]:
         sizes = Counter(assignment.node for assignment in record.assignments)
@@ -258,7 +269,7 @@ class Attempts:
         """
         if self.live.get(attempt.job_id) is not attempt or not attempt.is_over:
             return
-        del self.live[attempt.job_id]
+        self.leave(attempt.job_id)
         close(self.desk, attempt)
         for rank in attempt.ranks:
             self.fleet.release(rank.daemon, attempt.job_id)
@@ -300,7 +311,7 @@ class Attempts:
 
     def _look_at_run(self, attempt: Attempt) -> None:
         desk, settings = self.desk, self.desk.settings
-        limit = settings.time_limit_s(desk.jobs[attempt.job_id].spec.time_limit_s)
+        limit = settings.time_limit_s(desk.jobs[attempt.job_id].spec)
         if limit and attempt.ran_until(desk.now) >= limit:
             self.stop(attempt, Intent.TIME_LIMIT, f"its time limit of {limit:g} s is over")
             return

@@ -53,7 +53,7 @@ def _outcome(desk: StepContext, record: JobRecord, attempt: Attempt) -> tuple[Jo
     if record.state is JobState.CANCELLING:
         return JobState.CANCELLED, _cancelled(record)
     if attempt.intent is Intent.TIME_LIMIT:
-        limit = desk.settings.time_limit_s(record.spec.time_limit_s)
+        limit = desk.settings.time_limit_s(record.spec)
         cause = f"ran longer than its time limit of {limit:g} s"
         return JobState.TIMED_OUT, Failure("TIME_LIMIT", cause, CODES["TIME_LIMIT"])
     found = attempt.final_failure()

@@ -76,9 +76,18 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 def check_job_id(job_id: str) -> None:
     """Raises JobSpecError. A job's id is also the name of its folder (`folder_name`)."""
-    if not _JOB_ID.fullmatch(job_id):
+    _check_word("job id", job_id)
+
+
+def check_queue_name(name: str) -> None:
+    """Raises JobSpecError."""
+    _check_word("queue", name)
+
+
+def _check_word(what: str, word: str) -> None:
+    if not _JOB_ID.fullmatch(word):
         raise JobSpecError(
-            f"job id {_shown(job_id)}: must be 1 to 63 letters, digits, - or _, and begin with a "
+            f"{what} {_shown(word)}: must be 1 to 63 letters, digits, - or _, and begin with a "
             "letter or a digit"
         )
 
@@ -121,6 +130,8 @@ def check_spec(spec: JobSpec) -> None:
         check_job_id(spec.array)
     elif spec.array_index or spec.array_limit:
         raise JobSpecError("array_index, array_limit: only a member of an array has them")
+    if spec.queue:
+        check_queue_name(spec.queue)
     _check_where(spec)
     limit = spec.time_limit_s
     if not math.isfinite(limit) or not 0 <= limit <= MAX_TIME_LIMIT_S:

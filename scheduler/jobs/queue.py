@@ -5,6 +5,7 @@ the same answer.
 * A job starts on all its devices at once or not at all, on one node if it fits on one.
 * An elastic job starts on as many devices as it may have and are free.
 * A job that names nodes or labels gets devices of such nodes only.
+* A job that its queue has no room for (quotas.py) lets others pass, but those of its queue.
 * A job that would fit if all present devices that it may use were free keeps its place: no later
   job gets any of these. One that is too large for the whole cluster holds up nobody.
 """
@@ -16,6 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from oneflow.scheduler.jobs.quotas import Ledger, Quotas
 from oneflow.scheduler.jobs.records import (
     Assignment,
     DaemonRecord,
@@ -37,6 +39,7 @@ class Device(Protocol):
 
 D = TypeVar("D", bound=Device)
 Where = tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]
+Wanted = tuple[int, int, Where]  # devices, nodes
 Places = dict[str, list[DaemonRecord]]  # node -> its devices, by index
 JOBS_NAMED = 3
 
@@ -50,12 +53,17 @@ class Choice:
 
 
 def choose(
-    waiting: Iterable[JobRecord], daemons: Iterable[DaemonRecord], unreachable: frozenset[str]
+    waiting: Iterable[JobRecord],
+    daemons: Iterable[DaemonRecord],
+    unreachable: frozenset[str],
+    quotas: Quotas | None = None,
 ) -> Choice:
     """Choose which waiting jobs start now, and on which devices.
 
-    waiting: in the order of the queue. unreachable: daemons without a connection.
+    waiting: in the order of the queue. unreachable: daemons without a connection. quotas: the room
+    in the queues; None: no queue has a limit.
     """
+    quotas = quotas or Quotas({}, Ledger())
     known = sorted(daemons, key=lambda d: (d.node, d.device_type, d.device_index, d.id))
     pools: dict[str, _Pool] = {}
     choice = Choice({}, {})
@@ -63,11 +71,18 @@ def choose(
         kind = job.spec.device_type
         if kind not in pools:
             pools[kind] = _Pool([d for d in known if d.device_type == kind], unreachable)
-        pool = pools[kind]
-        if chosen := pool.take(job):
+        pool, room = pools[kind], quotas.room(job)
+        if room < job.spec.devices:
+            choice.pending[job.id] = f"{_need(job.spec)}: {quotas.why_not(job)}"
+            if quotas.is_first(job) and pool.fits(job.spec):
+                quotas.keep_place(job)
+        elif chosen := pool.take(job, room):
             choice.starts[job.id] = assign(chosen)
+            quotas.take(job, len(chosen))
         else:
             choice.pending[job.id] = pool.why_not(job)
+            if job.id in pool.keeps:
+                quotas.take(job, job.spec.devices)
     return choice
 
 
@@ -83,20 +98,22 @@ class _Pool:
         self._free = [daemon for daemon in up if daemon.id not in self._taken]
         self._head = ""  # the job that is to be next on all of them
         self._heads: dict[str, str] = {}  # the jobs that are to be next on some: device -> job
-        self._refused: set[tuple[int, int, Where]] = set()  # devices, nodes: not to be had
+        self.keeps: set[str] = set()  # these jobs
+        self._refused: set[Wanted] = set()  # not to be had
+        self._fits: dict[Wanted, bool] = {}
         self._words: dict[Where, str] = {}
 
-    def take(self, job: JobRecord) -> list[DaemonRecord]:
-        """The devices it gets, which are taken from now on; [] if it has to wait."""
-        spec, where = job.spec, _where(job.spec)
-        wanted = (spec.devices, spec.nodes, where)
+    def take(self, job: JobRecord, most: int) -> list[DaemonRecord]:
+        """The devices it gets, which are taken from now on; [] if it has to wait. most: that it may
+        have.
+        """
+        spec, wanted = job.spec, _wanted(job.spec)
         if self._head or wanted in self._refused:
             return []
-        chosen = largest(spec, [d for d in self._free if d.id not in self._heads])
+        chosen = largest(spec, [d for d in self._free if d.id not in self._heads], most)
         if not chosen:
-            present = allowed(spec, self._present)
-            if place(spec.devices, spec.nodes, present):
-                self._keep_place(job, present)
+            if self.fits(spec):
+                self._keep_place(job, allowed(spec, self._present))
             self._refused.add(wanted)
             return []
         self._taken |= {daemon.id: job.id for daemon in chosen}
@@ -104,7 +121,16 @@ class _Pool:
         self._words = {}
         return chosen
 
+    def fits(self, spec: JobSpec) -> bool:
+        """Whether the job could run if all present devices that it may use were free."""
+        wanted = _wanted(spec)
+        if wanted not in self._fits:
+            chosen = place(spec.devices, spec.nodes, allowed(spec, self._present))
+            self._fits[wanted] = bool(chosen)
+        return self._fits[wanted]
+
     def _keep_place(self, job: JobRecord, devices: Iterable[DaemonRecord]) -> None:
+        self.keeps.add(job.id)
         if not job.spec.where:
             self._head = job.id
         for daemon in devices:
@@ -113,11 +139,7 @@ class _Pool:
 
     def why_not(self, job: JobRecord) -> str:
         """Say in the user's words which devices the job needs, and the work of those instead."""
-        spec = job.spec
-        need = f"needs {spec.size} {spec.device_type} device{'' if spec.most == 1 else 's'}"
-        if spec.nodes:
-            need += f" on {spec.nodes} node{'' if spec.nodes == 1 else 's'}"
-        need += spec.where
+        spec, need = job.spec, _need(job.spec)
         devices = allowed(spec, self._devices)
         if not devices:
             return f"{need}: the cluster has none"
@@ -148,8 +170,19 @@ class _Pool:
         return ", ".join(parts)
 
 
+def _need(spec: JobSpec) -> str:
+    need = f"needs {spec.size} {spec.device_type} device{'' if spec.most == 1 else 's'}"
+    if spec.nodes:
+        need += f" on {spec.nodes} node{'' if spec.nodes == 1 else 's'}"
+    return need + spec.where
+
+
 def _where(spec: JobSpec) -> Where:
     return spec.only_nodes, spec.exclude_nodes, spec.require_labels
+
+
+def _wanted(spec: JobSpec) -> Wanted:
+    return spec.devices, spec.nodes, _where(spec)
 
 
 def allowed(spec: JobSpec, devices: Sequence[D]) -> Sequence[D]:
@@ -170,10 +203,16 @@ def queue_order(jobs: Iterable[JobRecord]) -> list[JobRecord]:
     return sorted(jobs, key=lambda job: -job.priority)
 
 
-def largest(spec: JobSpec, free: Sequence[DaemonRecord]) -> list[DaemonRecord]:
-    """The devices of each rank of the largest size that the job may have; [] if there is none."""
+def largest(
+    spec: JobSpec, free: Sequence[DaemonRecord], most: int | None = None
+) -> list[DaemonRecord]:
+    """The devices of each rank of the largest size that the job may have; [] if there is none.
+
+    most: the limit of its queue; None: none.
+    """
     free = allowed(spec, free)
-    for devices in range(min(spec.most, len(free)), spec.devices - 1, -1):
+    most = spec.most if most is None else min(spec.most, most)
+    for devices in range(min(most, len(free)), spec.devices - 1, -1):
         if chosen := place(devices, spec.nodes, free):
             return chosen
     return []

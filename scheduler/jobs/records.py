@@ -42,6 +42,10 @@ MAX_FUTILE_RESTARTS = 3
 """So many restarts in a row without a new checkpoint, and a job is given up, whatever the cause."""
 
 
+DEFAULT_QUEUE = "default"
+"""The queue of jobs that name none; it is there without being configured."""
+
+
 class JobKind(str, Enum):
     SCRIPT = "script"
     GRAPH = "graph"
@@ -86,6 +90,7 @@ class JobSpec:
     amp: str = ""
     after: str = ""
     hold: bool = False
+    queue: str = ""
     array: str = ""
     array_index: int = 0
     array_limit: int = 0
@@ -189,6 +194,10 @@ class JobRecord:
     @property
     def priority(self) -> int:
         return self.spec.priority + self.priority_shift
+
+    @property
+    def queue(self) -> str:
+        return self.spec.queue or DEFAULT_QUEUE
 
     def is_same_as(self, other: JobRecord) -> bool:
         """Whether both are of one submission, whose life may have grown since."""

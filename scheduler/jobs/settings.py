@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from oneflow.core.blame import SETTLE_S
 from oneflow.core.errors import ConfigError
+from oneflow.scheduler.jobs.quotas import Queues, find_queue
+from oneflow.scheduler.jobs.records import JobSpec
 
 BEATS_PER_S = 400.0  # of all lines of a large cluster together
 SUSPECT_BEATS, ACT_BEATS = 1.5, 4.0  # added beats by which the limits of silence grow
@@ -39,6 +41,7 @@ class Settings:
     keep_lost_s: float = 86400.0  # a lost daemon is shown for so long, unless it is drained
     max_queued_per_owner: int = 100
     max_time_limit_s: float = 0.0  # that a job may have, and has if it asks for none; 0: any
+    queues: Queues = field(default_factory=dict)  # by name; see quotas.py
     keep_jobs: int = 10_000  # that ended, the newest of them; 0: all (see retention.py)
     keep_s: float = 30 * 86400.0  # after their end; 0: for good
     keep_failed_s: float = 90 * 86400.0  # the same of those that a checkpoint is left of
@@ -57,10 +60,12 @@ class Settings:
         """Return the limits for a daemon that beats so much later."""
         return Silence(self.suspect_s + SUSPECT_BEATS * slow_s, self.act_s + ACT_BEATS * slow_s)
 
-    def time_limit_s(self, asked_s: float) -> float:
-        """Return the time limit of a job that asked for this one. 0: none."""
-        longest_s = self.max_time_limit_s
-        return min(asked_s or longest_s, longest_s) if longest_s else asked_s
+    def time_limit_s(self, spec: JobSpec) -> float:
+        """Return the least of the limits of a job, its queue and the cluster. 0: none."""
+        queue = find_queue(self.queues, spec.queue)
+        of_queue_s = queue.max_time_limit_s if queue is not None else 0.0
+        limits = [s for s in (spec.time_limit_s, of_queue_s, self.max_time_limit_s) if s]
+        return min(limits, default=0.0)
 
     def check(self) -> None:
         """Raises ConfigError if a layer would act before the one below it."""

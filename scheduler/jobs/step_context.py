@@ -9,6 +9,7 @@ from typing import Any
 
 from oneflow.scheduler.jobs.events import Action, Remove, Save
 from oneflow.scheduler.jobs.journal import Journal
+from oneflow.scheduler.jobs.quotas import Ledger, Quotas
 from oneflow.scheduler.jobs.records import JobRecord
 from oneflow.scheduler.jobs.retention import MAX_REMOVED
 from oneflow.scheduler.jobs.settings import Settings
@@ -35,6 +36,11 @@ class StepContext:
     removed: dict[str, int] = field(default_factory=dict)
     foreign: dict[str, int] = field(default_factory=dict)
     journal: Journal = field(default_factory=Journal)
+    ledger: Ledger = field(default_factory=Ledger)
+
+    def quotas(self) -> Quotas:
+        """Return the room in the queues as it is now."""
+        return Quotas(self.settings.queues, self.ledger)
 
     def save(self, job_id: str, **changes: Any) -> JobRecord:
         """The job's new record, to be made durable."""

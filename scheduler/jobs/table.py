@@ -55,6 +55,7 @@ from oneflow.scheduler.jobs.growth import Growth
 from oneflow.scheduler.jobs.journal import Journal
 from oneflow.scheduler.jobs.limits import folder_name, parse_folder_name
 from oneflow.scheduler.jobs.queue import choose
+from oneflow.scheduler.jobs.quotas import at_most, find_queue
 from oneflow.scheduler.jobs.records import DaemonRecord, JobRecord, JobSpec, JobState
 from oneflow.scheduler.jobs.reports import Reports
 from oneflow.scheduler.jobs.retention import WallClock, overdue
@@ -155,9 +156,9 @@ class Table:
 
         Only if none of the actions of that step have been done; they are all about this job.
         """
+        attempt = self._attempts.leave(job_id)
         self._desk.jobs.pop(job_id, None)
         self._desk.is_queue_stale = True
-        attempt = self._attempts.live.pop(job_id, None)
         for rank in attempt.ranks if attempt else ():
             self._fleet.release(rank.daemon, job_id)
 
@@ -283,10 +284,13 @@ class Table:
         record = self._find(event)
         if record is None:
             return
+        queue = find_queue(self.settings.queues, record.queue)
         if record.state.is_final:
             self._refuse(event, f"job {record.id} has ended {record.state}")
         elif event.is_held and record.state not in WAITING:
             self._refuse(event, f"job {record.id} is {record.state}: only one that waits is held")
+        elif queue is not None and (event.priority or 0) > queue.max_priority:
+            self._refuse(event, f"priority={event.priority}: {at_most(record.queue, queue)}")
         else:
             held = record.is_held if event.is_held is None else event.is_held
             wanted = record.priority if event.priority is None else event.priority
@@ -456,7 +460,8 @@ class Table:
         waiting = due_jobs(self._desk)
         if not waiting:
             return
-        choice = choose(waiting, self._fleet.daemons.values(), frozenset(self._fleet.away))
+        daemons, away = self._fleet.daemons.values(), frozenset(self._fleet.away)
+        choice = choose(waiting, daemons, away, self._desk.quotas())
         for job_id, assignments in choice.starts.items():
             self._attempts.begin(job_id, assignments)
         for job_id, why in choice.pending.items():

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from oneflow.cluster import settings as settings_module
+from oneflow.cluster.queue_settings import make_queues
 from oneflow.cluster.settings import KEYS, flags_for, load_settings
 from oneflow.core.errors import ConfigError
+from oneflow.scheduler.jobs.quotas import Queue
 
 
 @pytest.fixture
@@ -183,3 +185,47 @@ def test_labels_of_a_node_are_handed_on_and_checked(tmp_path: Path, env: dict[st
     path.write_text('[daemon]\nlabels = ["gpu"]\n')
     with pytest.raises(ConfigError, match="no list of labels, as gpu=h200"):
         load_settings(None, path, env)
+
+
+def test_queues_are_tables_of_a_file_or_json_and_are_handed_on(
+    tmp_path: Path, env: dict[str, str]
+) -> None:
+    path = tmp_path / "cluster.toml"
+    path.write_text(
+        "[scheduler.queues.research]\ndevices = 8\nuser_devices = 4\nmax_priority = -3\n"
+        'max_time_limit = "2h"\nusers = ["ada"]\n[scheduler.queues.all]\n'
+    )
+    found = load_settings(file=path, env=env)
+    wanted = {"research": Queue(8, 4, -3, 7200.0, ("ada",)), "all": Queue()}
+    assert make_queues(found["scheduler.queues"]) == wanted
+    flag, text = flags_for(found, "scheduler")
+    assert flag == "--queues"
+    for again in ({"scheduler.queues": text}, {}):
+        env["ONEFLOW_SCHEDULER_QUEUES"] = "{}" if again else text
+        handed_on = load_settings(again, env=env)["scheduler.queues"]
+        assert make_queues(handed_on) == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("queues = 3", "scheduler.queues: must be tables"),
+        ("queues.r = 3", "must be tables"),
+        ("queues.r.device = 3", "scheduler.queues.r: unknown key 'device'; did you mean 'devices'"),
+        ("queues.r.devices = -1", "queues.r.devices: -1 is no whole number from 0 to 65536"),
+        ("queues.r.devices = true", "queues.r.devices: True is no whole number"),
+        ("queues.r.max_priority = 1001", "is no whole number from -1000 to 1000"),
+        ('queues.r.max_time_limit = "soon"', "queues.r.max_time_limit 'soon': write it like"),
+        ('queues.r.users = "ada"', "queues.r.users: 'ada' is not a list of names of tokens"),
+        ('queues."a b".devices = 1', "queue 'a b': must be 1 to 63 letters"),
+    ],
+)
+def test_queues_that_cannot_be_are_named(
+    tmp_path: Path, env: dict[str, str], text: str, said: str
+) -> None:
+    path = tmp_path / "cluster.toml"
+    path.write_text(f"[scheduler]\n{text}\n")
+    with pytest.raises(ConfigError, match=said):
+        load_settings(file=path, env=env)
+    with pytest.raises(ConfigError, match="ONEFLOW_SCHEDULER_QUEUES: is no JSON"):
+        load_settings(env=env | {"ONEFLOW_SCHEDULER_QUEUES": text})

@@ -14,13 +14,14 @@ from oneflow.core.errors import AuthError, OneFlowError
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.cluster import auth
 from oneflow.scheduler.cluster.auth import Caller
-from oneflow.scheduler.cluster.refusals import RefusedError, UnavailableError
+from oneflow.scheduler.cluster.refusals import DeniedError, RefusedError, UnavailableError
 from oneflow.scheduler.cluster.submissions import Submissions
 from oneflow.scheduler.jobs.events import Submitted
+from oneflow.scheduler.jobs.quotas import Queue
 from oneflow.scheduler.jobs.records import JobRecord
 
 GRAPH = "a" * 64
-ME = Caller("me", "submit", "here")
+ME, ADMIN = Caller("me", "submit", "here"), Caller("root", "admin", "here")
 
 
 class Rig:
@@ -39,7 +40,8 @@ class Rig:
             ask=self.ask,
             job=self.jobs.__getitem__,
         )
-        limits = SimpleNamespace(max_time_limit_s=0.0)
+        self.queues: dict[str, Queue] = {}
+        limits = SimpleNamespace(max_time_limit_s=0.0, queues=self.queues)
         self.state: Any = SimpleNamespace(
             driver=driver,
             settings=SimpleNamespace(allow_scripts=False, table=limits),
@@ -67,12 +69,12 @@ class Rig:
         self.noted.append(what)
 
     def check_still(self, method: str, who: Caller) -> None:
-        assert (method, who) == ("/oneflow.Jobs/Submit", ME)
+        assert method == "/oneflow.Jobs/Submit" and who.name in (ME.name, ADMIN.name)
         if self.is_revoked:
             raise AuthError("not valid any more")
 
-    async def submit(self) -> JobRecord:
-        auth.act_as(ME)
+    async def submit(self, who: Caller = ME) -> JobRecord:
+        auth.act_as(who)
         spec = pb.JobSpec(kind=pb.JobSpec.GRAPH, graph=GRAPH, devices=1, device_type="cpu")
         return await self.submissions.take(pb.SubmitRequest(job_id="j1", spec=spec))
 
@@ -138,3 +140,19 @@ def test_who_waits_behind_one_that_is_refused_is_judged() -> None:
         return rig
 
     assert asyncio.run(scene()).checks == 2
+
+
+@pytest.mark.parametrize("users", [(), ("me",)])
+def test_a_queue_takes_jobs_of_the_users_it_names_and_of_admins(users: tuple[str, ...]) -> None:
+    async def scene(who: Caller) -> None:
+        rig = Rig()
+        rig.queues["default"] = Queue(users=users)
+        rig.judged.set()
+        await rig.submit(who)
+
+    asyncio.run(scene(ADMIN))
+    if users:
+        asyncio.run(scene(ME))
+        return
+    with pytest.raises(DeniedError, match="queue default: the token 'me' may not use it"):
+        asyncio.run(scene(ME))

@@ -1,0 +1,67 @@
+"""The tables of [scheduler.queues] as operators write them, and the queues they mean."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from oneflow.cluster.toml import check_keys
+from oneflow.core.errors import ConfigError, JobSpecError
+from oneflow.scheduler.jobs.limits import MAX_DEVICES, check_queue_name
+from oneflow.scheduler.jobs.quotas import MAX_PRIORITY, Queue
+from oneflow.services.quantities import parse_duration
+
+RANGES = {
+    "devices": (0, MAX_DEVICES),
+    "user_devices": (0, MAX_DEVICES),
+    "max_priority": (-MAX_PRIORITY, MAX_PRIORITY),
+}
+"""The least and the most of whole numbers."""
+KEYS = (*RANGES, "max_time_limit", "users")
+
+
+def checked_queues(given: object, where: str) -> dict[str, dict[str, Any]]:
+    """Return the tables by the names of their queues. given: these, or JSON of them.
+
+    Raises ConfigError.
+    """
+    if isinstance(given, str):
+        try:
+            given = json.loads(given)
+        except ValueError as error:
+            raise ConfigError(f"{where}: is no JSON: {error}") from None
+    if not isinstance(given, dict) or not all(isinstance(table, dict) for table in given.values()):
+        raise ConfigError(f"{where}: must be tables, [scheduler.queues.NAME]")
+    for name, table in given.items():
+        _check(name, table, f"{where}.{name}")
+    return given
+
+
+def _check(name: str, table: Mapping[str, Any], where: str) -> None:
+    try:
+        check_queue_name(name)
+    except JobSpecError as error:
+        raise ConfigError(f"{where}: {error}") from None
+    check_keys(table, KEYS, where)
+    for key, (low, high) in RANGES.items():
+        value = table.get(key, 0)
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise ConfigError(f"{where}.{key}: {value!r} is no whole number from {low} to {high}")
+    parse_duration(table.get("max_time_limit", 0), f"{where}.max_time_limit")
+    users = table.get("users", [])
+    if not isinstance(users, list) or not all(isinstance(user, str) for user in users):
+        raise ConfigError(f"{where}.users: {users!r} is not a list of names of tokens")
+
+
+def make_queues(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Queue]:
+    """Return the queues of tables that have been checked."""
+    return {name: _queue(table) for name, table in tables.items()}
+
+
+def _queue(table: Mapping[str, Any]) -> Queue:
+    given = dict(table)
+    longest_s = parse_duration(given.pop("max_time_limit", 0), "max_time_limit")
+    if "users" in given:
+        given["users"] = tuple(given["users"])
+    return Queue(max_time_limit_s=longest_s, **given)

@@ -26,6 +26,7 @@ from oneflow.launcher.daemon.attach import Attachment
 from oneflow.launcher.daemon.blobs import BlobCache, fetch_with
 from oneflow.launcher.daemon.cgroups import Group, find_hierarchies, make_group
 from oneflow.launcher.daemon.daemon import TOLD, Daemon, Phase
+from oneflow.launcher.daemon.environments import Environments
 from oneflow.launcher.daemon.events import (
     Action,
     Disconnected,
@@ -97,6 +98,9 @@ class Host:
             settings, self._running_writers, self._running_rank, self.attachment
         )
         self._retired = RetiredJobs(settings.jobs_dir, settings.removed_dir)
+        self._environments = Environments(
+            settings.state_dir / "environments", settings.rank_base_env()
+        )
         self._inspector = Inspector(settings, self._running_rank, self.attachment)
         self._executor = Executor(settings, self._running_rank, self.attachment, self._watch_exit)
         self.on_ready: Callable[[], object] = lambda: None  # it may be given work
@@ -219,6 +223,7 @@ class Host:
             self._address,
             self._cache,
             fetch_with(self.attachment.stub, self.attachment.metadata),
+            self._environments,
             self._make_group,
             self._spared,
             self.forks.wait_ready,
@@ -367,7 +372,8 @@ class Host:
 
     def _spared(self) -> set[int]:
         """Children of ours that are no rank's business."""
-        return {self._watchdog.pid, *self.forks.pids, *self._unkillable}
+        ours = (*self.forks.pids, *self._environments.pids, *self._unkillable)
+        return {self._watchdog.pid, *ours}
 
     def _watch_exit(self, pidfd: int) -> None:
         """Reaps as soon as that process has ended."""

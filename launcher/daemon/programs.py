@@ -23,6 +23,7 @@ from oneflow.core.log import get_logger
 from oneflow.core.metrics_samples import Sample
 from oneflow.launcher.daemon.blobs import BlobCache, Fetch
 from oneflow.launcher.daemon.cgroups import Group
+from oneflow.launcher.daemon.environments import Environment, Environments
 from oneflow.launcher.daemon.events import Event, Progressed
 from oneflow.launcher.daemon.rank_resources import RankResources
 from oneflow.launcher.daemon.settings import DaemonSettings
@@ -61,6 +62,7 @@ class Place:
     address: str
     cache: BlobCache
     fetch: Fetch
+    environments: Environments
     make_group: Callable[[], Group | None]
     spared: Callable[[], set[int]]
     wait_worker: Callable[[], Awaitable[None]]
@@ -131,6 +133,7 @@ class Script(Program):
     """A program of a user's, which tells of itself by files."""
 
     _counts: CountsReader | None = None
+    _environment: Environment | None = None
     _given: Mapping[str, str] = MappingProxyType({})
 
     def env(self, master_addr: str, master_port: int) -> dict[str, str]:
@@ -139,9 +142,12 @@ class Script(Program):
             COUNTS_VARIABLE: str(self._own.counts_file),
             OUTPUTS_VARIABLE: str(self._own.outputs_dir),
         }
-        return program_env(env | own)
+        environment = self._environment
+        return program_env(env | own, [environment.programs] if environment else [])
 
     async def gather(self) -> None:
+        if listed := self._own.file("requirements"):
+            self._environment = await self._place.environments.get(Path(listed))
         command(self._prepare.spec.argv, self.env("127.0.0.1", 1), self._own.work_dir)
 
     def beside(self) -> tuple[dict[str, str], Path]:
@@ -172,6 +178,8 @@ class Script(Program):
 
     def close(self) -> None:
         self._take_counts()
+        if self._environment is not None:
+            self._environment.close()
 
     async def _read_counts(self) -> None:
         while True:
@@ -374,12 +382,12 @@ def command(argv: Sequence[str], env: Mapping[str, str], cwd: Path) -> list[str]
     return [program, *argv[1:at], str(bootstrap_path()), *argv[at:]]
 
 
-def program_env(env: Mapping[str, str]) -> dict[str, str]:
-    """Make the environment in which `python` is the one that runs the daemon, and its output is
-    seen at once.
+def program_env(env: Mapping[str, str], first: Sequence[str] = ()) -> dict[str, str]:
+    """Make the environment in which `python` is the one of these folders, or else the one that runs
+    the daemon, and its output is seen at once.
     """
     found = dict(env)
-    folders = [os.path.dirname(sys.executable), env.get("PATH") or os.defpath]
+    folders = [*first, os.path.dirname(sys.executable), env.get("PATH") or os.defpath]
     found["PATH"] = os.pathsep.join(folders)
     found.setdefault("PYTHONUNBUFFERED", "1")
     return found

@@ -98,12 +98,13 @@ class Rank:
         await self.program.gather()
 
     def discard(self) -> None:
-        """Give back the gathered files, if it was not launched."""
+        """Give back what was gathered, if it was not launched."""
         self._own.release_port()
+        self.program.close()
 
     def launch(self, master_addr: str, master_port: int) -> None:
         """Answers with Launched, or with ProcessExited if it cannot be run."""
-        self.discard()
+        self._own.release_port()
         try:
             failpoint("daemon.start")
             self._own.make_temp_dir()

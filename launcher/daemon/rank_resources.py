@@ -65,6 +65,7 @@ class RankResources:
         self._error_file.unlink(missing_ok=True)
         spec = self._prepare.spec
         wanted = {"archive": spec.archive, "job": spec.graph, "plan": self._prepare.plan}
+        wanted["requirements"] = spec.requirements
         for name, digest in wanted.items():
             if digest:
                 self._files[name] = await self._get(digest, cache, fetch)
@@ -107,7 +108,7 @@ class RankResources:
     # -- what its process gets ---------------------------------------------------------------------
 
     def file(self, name: str) -> str:
-        """The path of "archive", "job" or "plan"; "": it has none."""
+        """The path of "archive", "job", "plan" or "requirements"; "": it has none."""
         return str(self._files.get(name, ""))
 
     def make_temp_dir(self) -> None:

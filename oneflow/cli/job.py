@@ -69,6 +69,11 @@ class _Submit(click.Command):
     "--working-dir",
     help="A folder to send along; '': none. Else the current one, if the program is in it.",
 )
+@click.option(
+    "--requirements",
+    metavar="FILE",
+    help="Packages as for `pip install -r`, in an environment that a node makes once a list.",
+)
 @click.option("--steps", type=int, help="Of a graph job; else as its file says.")
 @click.option("--max-restarts", type=int, help="After failures that are the program's own.")
 @click.option("--restart-on", multiple=True, help="Only after this reason or exit code.")

@@ -116,7 +116,8 @@ def job_details(record: JobRecord, is_wide: bool = False) -> str:
     pairs |= {name: "yes" if value is True else value or "" for name, value in asked.items()}
     if is_wide:
         pairs |= {f"env {name}": value for name, value in spec.env.items()}
-        pairs |= {"working dir": spec.archive, "priority": record.priority}
+        pairs |= {"working dir": spec.archive, "requirements": spec.requirements}
+        pairs["priority"] = record.priority
     for a in record.assignments[: None if is_wide else MAX_RANKS]:
         folder = logs_folder(record, a) if is_wide else ""
         pairs[f"rank {a.rank}"] = f"{a.node} {a.device} {folder}".rstrip()

@@ -18,7 +18,7 @@ from oneflow.cluster.submitting import OPTIONS, new_job_id, own_folders, read_jo
 from oneflow.core.errors import ConfigError, JobSpecError
 from oneflow.scheduler.jobs.queue import allowed
 
-BESIDES = ("job_id", "working_dir", "array", "array_file")
+BESIDES = ("job_id", "working_dir", "requirements", "array", "array_file")
 AGAIN_S = 5.0
 AGAIN_FOR_S = 600.0
 LARGE_NBYTES = 16 << 20  # of a folder: what is sent of it is said
@@ -219,6 +219,8 @@ def _submit(cluster: Cluster, asked: dict[str, Any]) -> Job:
     if "graph" in asked:
         if asked.get("working_dir"):
             raise ConfigError("--working-dir: a graph job has no code, so it needs no folder")
+        if asked.get("requirements"):
+            raise ConfigError("--requirements: a graph job has no code, so it needs no packages")
         options = {name: asked[name] for name in OPTIONS if name in asked}
         return cluster.submit(asked["graph"], job_id=asked.get("job_id"), **options)
     return cluster.submit_script(asked["argv"], **_script_options(asked))
@@ -234,6 +236,7 @@ def _script_options(asked: dict[str, Any]) -> dict[str, Any]:
     return {
         "working_dir": asked["working_dir"],
         "hidden_files": asked.get("hidden_files", True),
+        "requirements": asked.get("requirements"),
         "job_id": asked.get("job_id"),
         **{name: asked[name] for name in OPTIONS if name in asked},
     }

@@ -23,6 +23,7 @@ from oneflow.cluster.submitting import (
     send_job,
     send_job_file,
     upload_folder,
+    upload_requirements,
 )
 from oneflow.core.errors import AuthError, ClusterRequestError, ClusterUnreachableError
 from oneflow.protos import cluster_pb2 as pb
@@ -112,16 +113,20 @@ class Cluster:
         *,
         working_dir: AnyPath | None = None,
         hidden_files: bool = True,
+        requirements: AnyPath | None = None,
         job_id: str | None = None,
         **options: object,
     ) -> Job:
         """A program on each of its devices, where the operator allows that. No shell sees argv.
 
         working_dir: a folder that is sent along, and in which the program runs.  hidden_files: with
-        its files whose names begin with a dot.
+        its files whose names begin with a dot.  requirements: a list of packages, as for
+        `pip install -r`; each node makes an environment of them, once for all jobs with that list.
         options: as for `submit`, but those of graphs.
         """
-        return self._send(job_id, self._script(argv, working_dir, hidden_files, options))
+        return self._send(
+            job_id, self._script(argv, working_dir, hidden_files, requirements, options)
+        )
 
     def submit_array(
         self,
@@ -131,6 +136,7 @@ class Cluster:
         array_file: AnyPath | None = None,
         working_dir: AnyPath | None = None,
         hidden_files: bool = True,
+        requirements: AnyPath | None = None,
         job_id: str | None = None,
         **options: object,
     ) -> list[Job]:
@@ -145,7 +151,7 @@ class Cluster:
         with the same id submits the rest.
         """
         members = read_array(array, None if array_file is None else Path(array_file))
-        spec = self._script(argv, working_dir, hidden_files, options)
+        spec = self._script(argv, working_dir, hidden_files, requirements, options)
         array_id, jobs = job_id or new_job_id(), []
         specs = members.specs(array_id, spec)
         for member_id, member in specs.items():
@@ -170,13 +176,18 @@ class Cluster:
         argv: Sequence[str],
         working_dir: AnyPath | None,
         hidden_files: bool,
+        requirements: AnyPath | None,
         options: Mapping[str, object],
     ) -> JobSpec:
         archive = ""
         if working_dir:
             archive = upload_folder(self.connection, Path(working_dir), hidden_files)
         words = check_argv(argv)
-        return make_spec(JobKind.SCRIPT, self._placed(options), argv=words, archive=archive)
+        listed = ""
+        if requirements:
+            listed = upload_requirements(self.connection, Path(requirements))
+        placed = self._placed(options)
+        return make_spec(JobKind.SCRIPT, placed, argv=words, archive=archive, requirements=listed)
 
     def _placed(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Choose a device type: where all devices are GPUs, a job that does not say means them."""

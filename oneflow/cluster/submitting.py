@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 
 UPLOAD_S = 3600.0
+MAX_REQUIREMENTS_NBYTES = 256 << 10
 ID_LETTERS = "abcdefghijkmnpqrstuvwxyz23456789"  # none that look alike
 
 OPTIONS: dict[str, type | tuple[type, ...]] = {
@@ -71,6 +72,7 @@ FILE_KEYS = {
     "job_id": str,
     "argv": list,
     "working_dir": str,
+    "requirements": str,
     "graph": str,
     "array": str,
     "array_file": str,
@@ -88,6 +90,7 @@ def make_spec(
     *,
     argv: tuple[str, ...] = (),
     archive: str = "",
+    requirements: str = "",
     graph: str = "",
 ) -> JobSpec:
     """Make the spec of a job.
@@ -118,7 +121,9 @@ def make_spec(
     if "after" in given:
         given["after"] = ",".join(str(job_id) for job_id in given["after"])
     given["env"] = {str(k): str(v) for k, v in given.get("env", {}).items()}
-    return JobSpec(kind=kind, argv=argv, archive=archive, graph=graph, **given)
+    return JobSpec(
+        kind=kind, argv=argv, archive=archive, requirements=requirements, graph=graph, **given
+    )
 
 
 def _devices(asked: int | str) -> dict[str, int]:
@@ -135,7 +140,7 @@ def _devices(asked: int | str) -> dict[str, int]:
 def read_job_file(path: Path) -> dict[str, Any]:
     """A job.toml: keys of OPTIONS and FILE_KEYS. Raises ConfigError.
 
-    working_dir, graph and array_file are meant from where the file is.
+    working_dir, requirements, graph and array_file are meant from where the file is.
     """
     found = read_toml(path)
     check_keys(found, [*OPTIONS, *FILE_KEYS], str(path))
@@ -144,7 +149,7 @@ def read_job_file(path: Path) -> dict[str, Any]:
             raise ConfigError(f"{path}: {key} must be {_kind_name(kind)}")
     if not all(isinstance(word, str) for word in found.get("argv", ())):
         raise ConfigError(f"{path}: argv must be a list of texts, a word of the command each")
-    for key in ("working_dir", "graph", "array_file"):
+    for key in ("working_dir", "requirements", "graph", "array_file"):
         if key in found:
             found[key] = str(path.resolve().parent / found[key])
     return found
@@ -215,6 +220,16 @@ def upload_folder(connection: Connection, folder: Path, hidden: bool = True) -> 
         target = Path(temporary) / "archive"
         pack(folder, target, hidden, own_folders())
         return upload(connection, target)
+
+
+def upload_requirements(connection: Connection, path: Path) -> str:
+    """Send a list of packages as pip reads it. Returns its digest. Raises JobSpecError."""
+    nbytes = path.stat().st_size if path.is_file() else 0
+    if nbytes > MAX_REQUIREMENTS_NBYTES:
+        raise JobSpecError(
+            f"requirements {path}: {nbytes} bytes, at most {MAX_REQUIREMENTS_NBYTES} allowed"
+        )
+    return upload(connection, path)
 
 
 def own_folders() -> frozenset[Path]:

@@ -167,7 +167,7 @@ class State:
 
     def _files(self, specs: Iterable[JobSpec]) -> set[str]:
         """Digests of the files of jobs, plans of their graphs included."""
-        named = {digest for spec in specs for digest in (spec.graph, spec.archive) if digest}
+        named = {digest for spec in specs for digest in spec.files}
         return named | self.plans.of_graphs(named)
 
     # -- ending ------------------------------------------------------------------------------------
@@ -271,8 +271,8 @@ class _Releaser(Listener):
     def changed(self, before: JobRecord | None, now: JobRecord | None) -> None:
         if now is None and before is not None:
             spec = before.spec
-            plans = self._plans.of_graphs({spec.graph}) if spec.graph else set()
-            self._blobs.release({spec.graph, spec.archive, *plans} - {""})
+            plans = self._plans.of_graphs(spec.files)
+            self._blobs.release(spec.files | plans)
 
 
 class StateLock:

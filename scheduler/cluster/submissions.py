@@ -114,8 +114,8 @@ class Submissions:
             raise JobSpecError(
                 f"time_limit_s={spec.time_limit_s:g}: this cluster allows {longest_s:g} seconds"
             )
-        for digest in (spec.archive, spec.graph):
-            if digest and digest not in state.blobs:
+        for digest in sorted(spec.files):
+            if digest not in state.blobs:
                 raise RefusedError(f"there is no file {digest}: upload it first")
 
     async def _enter(self, job_id: str, spec: JobSpec, who: Caller) -> None:

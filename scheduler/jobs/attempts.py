@@ -301,10 +301,13 @@ class Attempts:
         return [rank.daemon for rank in attempt.live_ranks() if not self.fleet.is_lost(rank.daemon)]
 
     def _look_at_start(self, attempt: Attempt) -> None:
-        if self.desk.now - attempt.began_at < self.desk.settings.prepare_s:
+        settings = self.desk.settings
+        installs = self.desk.jobs[attempt.job_id].spec.requirements
+        limit_s = settings.install_s if installs else settings.prepare_s
+        if self.desk.now - attempt.began_at < limit_s:
             return
         late = [rank for rank in attempt.live_ranks() if rank.phase is RankPhase.PREPARING]
-        cause = f"not ready to start within {self.desk.settings.prepare_s:g} s: {name_ranks(late)}"
+        cause = f"not ready to start within {limit_s:g} s: {name_ranks(late)}"
         number, host = (late[0].number, late[0].assignment.node) if late else (-1, "")
         code = CODES["RENDEZVOUS_TIMEOUT"]
         self.fail(attempt, Failure("RENDEZVOUS_TIMEOUT", cause, code, number, host))

@@ -301,12 +301,15 @@ def _check_script(spec: JobSpec) -> None:
     if spec.graph:
         raise JobSpecError("graph: a script job has none; leave it out or choose kind=graph")
     _check_digest("archive", spec.archive, is_needed=False)
+    _check_digest("requirements", spec.requirements, is_needed=False)
 
 
 def _check_graph(spec: JobSpec) -> None:
     _check_digest("graph", spec.graph, is_needed=True)
-    if spec.argv or spec.archive:
-        raise JobSpecError(f"argv, archive: a {spec.kind} job has no code to run; leave them out")
+    if spec.argv or spec.archive or spec.requirements:
+        raise JobSpecError(
+            f"argv, archive, requirements: a {spec.kind} job has no code to run; leave them out"
+        )
 
 
 def _check_digest(name: str, digest: str, is_needed: bool) -> None:

@@ -100,6 +100,12 @@ class JobSpec:
     max_devices: int = 0
     cpus: float = 0.0
     memory_nbytes: int = 0
+    requirements: str = ""
+
+    @property
+    def files(self) -> set[str]:
+        """Return the digests of the uploaded files that it needs."""
+        return {self.archive, self.graph, self.requirements} - {""}
 
     @property
     def most(self) -> int:

@@ -31,6 +31,7 @@ class Settings:
     act_s: float = 9.2  # and is given up after so long, so that it is named 10 s after it failed
     fast_daemons: int = 200  # so many beat as often as they can; of more, each beats less often
     prepare_s: float = 300.0  # until all ranks of an attempt are ready to start
+    install_s: float = 1800.0  # the same, if nodes have to install its packages first
     grace_s: float = 10.0  # for a rank that is told to stop
     unkillable_s: float = 20.0  # beyond the grace: a daemon that cannot end a rank is given up
     settle_s: float = SETTLE_S  # a rank that only followed waits so long for a better cause

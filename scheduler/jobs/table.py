@@ -482,7 +482,11 @@ def _taken(known: JobRecord, event: Submitted) -> str:
     if known.owner != event.owner:
         return f"there is another job {known.id}, of somebody else; choose another id"
     was, asked = known.spec, event.spec
-    words = {"archive": "files in its folder", "graph": "job file"}
+    words = {
+        "archive": "files in its folder",
+        "graph": "job file",
+        "requirements": "packages",
+    }
     odd = [f.name for f in fields(JobSpec) if getattr(was, f.name) != getattr(asked, f.name)]
     listed = ", ".join(words.get(name, name) for name in odd)
     return (

@@ -14,6 +14,7 @@ import pytest
 
 from oneflow.core.errors import ClusterRequestError
 from tests.support.local_cluster import LocalTest, submit
+from tests.support.requirements import wheel
 from tests.support.waiting import WAIT_S, wait_until
 
 
@@ -128,3 +129,16 @@ time.sleep(1)"""
         record = job.status()
         assert (record.spec.cpus, record.spec.memory_nbytes) == (1.0, 1 << 30)
         assert record.warning == "" or "may write no control group" in record.warning
+
+
+def test_a_script_runs_with_the_packages_that_it_lists(local: LocalTest) -> None:
+    wheel(local.folder / "wheels", "ours", "1.5")
+    lines = f"--no-index\n--find-links {local.folder / 'wheels'}\nours\n"
+    (local.folder / "requirements.txt").write_text(lines)
+    script = local.script("uses.py", "import ours, oneflow; print('ours', ours.VERSION)")
+    program = ["--requirements", "requirements.txt", "--", "python", script]
+    done = local.run("job", "submit", "--wait", *program)
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "ours 1.5"), done.stderr
+    (local.folder / "requirements.txt").write_text("--no-index\ntheirs\n")
+    done = local.run("job", "submit", "--wait", *program)
+    assert done.returncode == 64 and "No matching distribution found for theirs" in done.stderr

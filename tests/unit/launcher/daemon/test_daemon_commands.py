@@ -45,6 +45,7 @@ def test_python_is_the_one_of_the_daemon() -> None:
     found = command(["python", "x.py"], env, Path("/"))[0]
     assert os.path.dirname(found) == os.path.dirname(sys.executable)
     assert program_env({"PYTHONUNBUFFERED": ""})["PYTHONUNBUFFERED"] == ""
+    assert program_env({"PATH": "/usr/bin"}, ["/env/bin"])["PATH"] == f"/env/bin:{env['PATH']}"
 
 
 def test_a_program_of_the_working_directory(tmp_path: Path) -> None:

@@ -66,6 +66,7 @@ def place_in(folder: Path, told: list[Event]) -> Place:
         anything,
         anything,
         anything,
+        anything,
         told.append,
         anything,
         anything,

@@ -1,7 +1,7 @@
 # Work on the project. `make check` is what a change must pass; .ci/run does the same in a new environment.
 PYTHON ?= python
 
-.PHONY: check smoke format types test slow gpu gpu-emulated clients neighbours bench protos stubs docs ci simulate faults fuzz
+.PHONY: check smoke format types test slow gpu gpu-emulated clients neighbours bench protos stubs docs ci release simulate faults fuzz
 
 check: ## style, types, fast tests
 	ruff format --check .
@@ -89,3 +89,6 @@ docs: ## the site in build/docs (pip install -e '.[docs]'); tutorials are run, w
 
 ci: ## what CI runs, in a new virtual environment
 	.ci/run
+
+release: ## build the wheel, check it, use it as the README says, tag the commit; nothing is sent
+	PYTHON=$(PYTHON) .ci/release

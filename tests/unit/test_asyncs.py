@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import random
 import subprocess
 import sys
@@ -329,7 +328,6 @@ def _run(script: str) -> str:
     return done.stdout
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 def test_processes_with_workers_fork_and_end() -> None:
     """The child begins anew; what is queued at the end keeps no process alive."""
     script = """

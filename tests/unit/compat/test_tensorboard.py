@@ -10,8 +10,6 @@ import pytest
 
 import oneflow as flow
 
-pytest.importorskip("tensorboard", reason="pip install 'oneflow-actors[tensorboard]'")
-
 
 def read(folder: Path) -> Any:
     reader = importlib.import_module("tensorboard.backend.event_processing.event_accumulator")

@@ -4,7 +4,6 @@ Slurm's."""
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -13,8 +12,6 @@ import pytest
 SCRIPT = Path(__file__).resolve().parents[3] / "deploy" / "slurm" / "oneflow.sbatch"
 OTHERS = ("oneflow", "scancel", "squeue", "scontrol")
 SRUN = '#!/bin/sh\nprintf %s "$ONEFLOW_DATA_ROOTS" > "$SAID"\n'
-
-pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 
 
 def said_roots(folder: Path, **more: str) -> list[str]:

@@ -6,6 +6,7 @@ import ctypes
 import ctypes.util
 import glob
 import importlib.util
+import platform
 import re
 from collections.abc import Iterable
 from itertools import product
@@ -51,6 +52,9 @@ def _find_nvrtc() -> ctypes.CDLL | None:
 
 
 NVRTC = _find_nvrtc()
+needs_nvrtc = pytest.mark.skipif(
+    NVRTC is None and platform.machine() != "x86_64", reason="NVRTC comes with the tests on x86-64"
+)
 ARCHITECTURES = ["compute_75", "compute_80", "compute_90", "compute_100"]
 
 
@@ -86,16 +90,14 @@ def _compile(text: str, architecture: str) -> tuple[int, str]:
     return status, log.value.decode()
 
 
-@pytest.mark.skipif(
-    NVRTC is None, reason="no NVRTC on this machine: install nvidia-cuda-nvrtc-cu12 or CUDA"
-)
+@needs_nvrtc
 @pytest.mark.parametrize(("module", "dtype", "architecture"), _in_turn(SOURCES, C_TYPES))
 def test_source_compiles(module: str, dtype: str, architecture: str) -> None:
     status, log = _compile(source_of(module, dtype), architecture)
     assert status == 0, log
 
 
-@pytest.mark.skipif(NVRTC is None, reason="no NVRTC on this machine")
+@needs_nvrtc
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_the_seeds_of_recorded_draws_compile(architecture: str) -> None:
     status, log = _compile(draw_seeds.SOURCE, architecture)
@@ -177,9 +179,7 @@ def _texts(name: str, dtype: str, attrs: dict[str, object]) -> list[str]:
     return [cuda_form.source_of(cuda_form.spec_of(formula, 2, part)) for part in parts]
 
 
-@pytest.mark.skipif(
-    NVRTC is None, reason="no NVRTC on this machine: install nvidia-cuda-nvrtc-cu12 or CUDA"
-)
+@needs_nvrtc
 @pytest.mark.parametrize(
     ("name", "attrs", "dtype"),
     [
@@ -194,9 +194,7 @@ def test_source_of_a_formula_compiles(name: str, attrs: dict[str, object], dtype
         assert status == 0, log + text[len(cuda_form.PRELUDE) :]
 
 
-@pytest.mark.skipif(
-    NVRTC is None, reason="no NVRTC on this machine: install nvidia-cuda-nvrtc-cu12 or CUDA"
-)
+@needs_nvrtc
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 @pytest.mark.parametrize("name", ["adam_update", "sgd_update", "gelu"])
 def test_source_of_several_calls_compiles(name: str, dtype: str) -> None:
@@ -205,9 +203,7 @@ def test_source_of_several_calls_compiles(name: str, dtype: str) -> None:
     assert status == 0, log + text[len(cuda_form.PRELUDE) :]
 
 
-@pytest.mark.skipif(
-    NVRTC is None, reason="no NVRTC on this machine: install nvidia-cuda-nvrtc-cu12 or CUDA"
-)
+@needs_nvrtc
 @pytest.mark.parametrize(("rule", "architecture"), _in_turn(RULES))
 def test_source_of_an_update_of_rows_compiles(rule: RowRule, architecture: str) -> None:
     status, log = _compile(rule.text(), architecture)

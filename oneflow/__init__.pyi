@@ -239,43 +239,6 @@ from oneflow.functional.arithmetic import pow as pow
 from oneflow.functional.arithmetic import remainder as remainder
 from oneflow.functional.arithmetic import sub as _arithmetic_sub
 from oneflow.functional.arithmetic import sub as sub
-from oneflow.functional.arranging import addbmm as addbmm
-from oneflow.functional.arranging import addmv as addmv
-from oneflow.functional.arranging import addr as addr
-from oneflow.functional.arranging import alias_copy as alias_copy
-from oneflow.functional.arranging import as_strided_copy as as_strided_copy
-from oneflow.functional.arranging import block_diag as block_diag
-from oneflow.functional.arranging import cartesian_prod as cartesian_prod
-from oneflow.functional.arranging import chain_matmul as chain_matmul
-from oneflow.functional.arranging import combinations as combinations
-from oneflow.functional.arranging import conjugate_transpose as _arranging_conjugate_transpose
-from oneflow.functional.arranging import diag_embed_dims as _arranging_diag_embed_dims
-from oneflow.functional.arranging import diagflat as diagflat
-from oneflow.functional.arranging import diagonal_copy as diagonal_copy
-from oneflow.functional.arranging import dsplit as dsplit
-from oneflow.functional.arranging import expand_copy as expand_copy
-from oneflow.functional.arranging import fliplr as fliplr
-from oneflow.functional.arranging import flipud as flipud
-from oneflow.functional.arranging import inner as inner
-from oneflow.functional.arranging import kron as kron
-from oneflow.functional.arranging import msort as msort
-from oneflow.functional.arranging import narrow_copy as narrow_copy
-from oneflow.functional.arranging import permute_copy as permute_copy
-from oneflow.functional.arranging import ravel as ravel
-from oneflow.functional.arranging import rot90 as rot90
-from oneflow.functional.arranging import squeeze_copy as squeeze_copy
-from oneflow.functional.arranging import t_copy as t_copy
-from oneflow.functional.arranging import transpose_copy as transpose_copy
-from oneflow.functional.arranging import tril_indices as tril_indices
-from oneflow.functional.arranging import triu_indices as triu_indices
-from oneflow.functional.arranging import unfold_copy as unfold_copy
-from oneflow.functional.arranging import unravel_index as unravel_index
-from oneflow.functional.arranging import unsafe_chunk as unsafe_chunk
-from oneflow.functional.arranging import unsafe_split as unsafe_split
-from oneflow.functional.arranging import unsqueeze_copy as unsqueeze_copy
-from oneflow.functional.arranging import vander as vander
-from oneflow.functional.arranging import vdot as vdot
-from oneflow.functional.arranging import view_copy as view_copy
 from oneflow.functional.complex_numbers import abs as _complex_numbers_abs
 from oneflow.functional.complex_numbers import abs as abs
 from oneflow.functional.complex_numbers import angle as angle
@@ -293,6 +256,15 @@ from oneflow.functional.complex_numbers import resolve as _complex_numbers_resol
 from oneflow.functional.complex_numbers import sgn as sgn
 from oneflow.functional.complex_numbers import view_as_complex as view_as_complex
 from oneflow.functional.complex_numbers import view_as_real as view_as_real
+from oneflow.functional.concat_split import Sections
+from oneflow.functional.concat_split import column_stack as column_stack
+from oneflow.functional.concat_split import dstack as dstack
+from oneflow.functional.concat_split import hsplit as hsplit
+from oneflow.functional.concat_split import hstack as hstack
+from oneflow.functional.concat_split import row_stack as row_stack
+from oneflow.functional.concat_split import vsplit as vsplit
+from oneflow.functional.concat_split import vstack as vstack
+from oneflow.functional.conversion import get_device as get_device
 from oneflow.functional.creation import arange as arange
 from oneflow.functional.creation import bernoulli as bernoulli
 from oneflow.functional.creation import empty as empty
@@ -332,66 +304,53 @@ from oneflow.functional.elementwise import nan_to_num as nan_to_num
 from oneflow.functional.elementwise import round as round
 from oneflow.functional.elementwise import rsub as rsub
 from oneflow.functional.elementwise import signbit as signbit
-from oneflow.functional.extras import _assert as _assert
-from oneflow.functional.extras import are_deterministic_algorithms_enabled as are_deterministic_algorithms_enabled
-from oneflow.functional.extras import contiguous as contiguous
-from oneflow.functional.extras import from_dlpack as from_dlpack
-from oneflow.functional.extras import get_default_device as get_default_device
-from oneflow.functional.extras import is_deterministic_algorithms_warn_only_enabled as is_deterministic_algorithms_warn_only_enabled
-from oneflow.functional.extras import is_floating_point as is_floating_point
-from oneflow.functional.extras import is_nonzero as is_nonzero
-from oneflow.functional.extras import numel as numel
-from oneflow.functional.extras import set_default_tensor_type as set_default_tensor_type
-from oneflow.functional.extras import set_num_threads as set_num_threads
-from oneflow.functional.extras import slice as slice
-from oneflow.functional.extras import slice_update as slice_update
-from oneflow.functional.extras import to_dlpack as to_dlpack
-from oneflow.functional.extras import use_deterministic_algorithms as use_deterministic_algorithms
-from oneflow.functional.factoring import geqrf as geqrf
-from oneflow.functional.factoring import householder_product as _factoring_householder_product
-from oneflow.functional.factoring import lu_packed as _factoring_lu_packed
-from oneflow.functional.factoring import lu_solve_of as _factoring_lu_solve_of
-from oneflow.functional.factoring import lu_unpack as lu_unpack
-from oneflow.functional.factoring import matrix_exp as matrix_exp
-from oneflow.functional.factoring import ormqr as ormqr
-from oneflow.functional.factoring import pca_lowrank as pca_lowrank
-from oneflow.functional.factoring import svd_lowrank as svd_lowrank
 from oneflow.functional.fft import istft as istft
 from oneflow.functional.fft import stft as stft
 from oneflow.functional.from_data import as_tensor as as_tensor
 from oneflow.functional.from_data import frombuffer as frombuffer
 from oneflow.functional.from_data import tensor as tensor
-from oneflow.functional.joining import Sections
-from oneflow.functional.joining import column_stack as column_stack
-from oneflow.functional.joining import dstack as dstack
-from oneflow.functional.joining import hsplit as hsplit
-from oneflow.functional.joining import hstack as hstack
-from oneflow.functional.joining import row_stack as row_stack
-from oneflow.functional.joining import vsplit as vsplit
-from oneflow.functional.joining import vstack as vstack
-from oneflow.functional.linear_algebra import addmm as addmm
-from oneflow.functional.linear_algebra import baddbmm as baddbmm
-from oneflow.functional.linear_algebra import bmm as bmm
-from oneflow.functional.linear_algebra import dot as dot
-from oneflow.functional.linear_algebra import einsum as einsum
-from oneflow.functional.linear_algebra import matmul as matmul
-from oneflow.functional.linear_algebra import mm as mm
-from oneflow.functional.linear_algebra import mv as mv
-from oneflow.functional.linear_algebra import outer as _linear_algebra_outer
-from oneflow.functional.linear_algebra import outer as outer
-from oneflow.functional.linear_algebra import tensordot as tensordot
-from oneflow.functional.matrices import cholesky_inverse as cholesky_inverse
-from oneflow.functional.matrices import cholesky_method as _matrices_cholesky_method
-from oneflow.functional.matrices import cholesky_solve as cholesky_solve
-from oneflow.functional.matrices import det as det
-from oneflow.functional.matrices import inv as _matrices_inv
-from oneflow.functional.matrices import logdet as logdet
-from oneflow.functional.matrices import matrix_power as matrix_power
-from oneflow.functional.matrices import pinv as _matrices_pinv
-from oneflow.functional.matrices import qr_of as _matrices_qr_of
-from oneflow.functional.matrices import slogdet as slogdet
-from oneflow.functional.matrices import svd_of as _matrices_svd_of
-from oneflow.functional.matrices import triangular_solve as triangular_solve
+from oneflow.functional.gather_scatter import batch_gather as batch_gather
+from oneflow.functional.gather_scatter import gather_nd as gather_nd
+from oneflow.functional.index_update import diagonal_scatter as diagonal_scatter
+from oneflow.functional.index_update import index_put as index_put
+from oneflow.functional.index_update import masked_scatter as masked_scatter
+from oneflow.functional.index_update import nonzero_static as nonzero_static
+from oneflow.functional.index_update import put as put
+from oneflow.functional.index_update import scatter_nd as scatter_nd
+from oneflow.functional.index_update import take as take
+from oneflow.functional.index_update import tensor_scatter_nd_update as tensor_scatter_nd_update
+from oneflow.functional.linalg.matrices import cholesky_inverse as cholesky_inverse
+from oneflow.functional.linalg.matrices import cholesky_method as _matrices_cholesky_method
+from oneflow.functional.linalg.matrices import cholesky_solve as cholesky_solve
+from oneflow.functional.linalg.matrices import det as det
+from oneflow.functional.linalg.matrices import inv as _matrices_inv
+from oneflow.functional.linalg.matrices import logdet as logdet
+from oneflow.functional.linalg.matrices import matrix_power as matrix_power
+from oneflow.functional.linalg.matrices import pinv as _matrices_pinv
+from oneflow.functional.linalg.matrices import qr_of as _matrices_qr_of
+from oneflow.functional.linalg.matrices import slogdet as slogdet
+from oneflow.functional.linalg.matrices import svd_of as _matrices_svd_of
+from oneflow.functional.linalg.matrices import triangular_solve as triangular_solve
+from oneflow.functional.linalg.packed_factors import geqrf as geqrf
+from oneflow.functional.linalg.packed_factors import householder_product as _packed_factors_householder_product
+from oneflow.functional.linalg.packed_factors import lu_packed as _packed_factors_lu_packed
+from oneflow.functional.linalg.packed_factors import lu_solve_of as _packed_factors_lu_solve_of
+from oneflow.functional.linalg.packed_factors import lu_unpack as lu_unpack
+from oneflow.functional.linalg.packed_factors import matrix_exp as matrix_exp
+from oneflow.functional.linalg.packed_factors import ormqr as ormqr
+from oneflow.functional.linalg.packed_factors import pca_lowrank as pca_lowrank
+from oneflow.functional.linalg.packed_factors import svd_lowrank as svd_lowrank
+from oneflow.functional.linalg.products import addmm as addmm
+from oneflow.functional.linalg.products import baddbmm as baddbmm
+from oneflow.functional.linalg.products import bmm as bmm
+from oneflow.functional.linalg.products import dot as dot
+from oneflow.functional.linalg.products import einsum as einsum
+from oneflow.functional.linalg.products import matmul as matmul
+from oneflow.functional.linalg.products import mm as mm
+from oneflow.functional.linalg.products import mv as mv
+from oneflow.functional.linalg.products import outer as _products_outer
+from oneflow.functional.linalg.products import outer as outer
+from oneflow.functional.linalg.products import tensordot as tensordot
 from oneflow.functional.methods import as_strided_ as as_strided_
 from oneflow.functional.methods import global_to_global as global_to_global
 from oneflow.functional.methods import local_to_global as local_to_global
@@ -399,37 +358,36 @@ from oneflow.functional.methods import to_global as to_global
 from oneflow.functional.methods import to_local as to_local
 from oneflow.functional.methods import zero_ as zero_
 from oneflow.functional.metrics import roc_auc_score as roc_auc_score
-from oneflow.functional.moving import get_device as get_device
-from oneflow.functional.nn_activation import alpha_dropout as alpha_dropout
-from oneflow.functional.nn_activation import dropout as dropout
-from oneflow.functional.nn_activation import feature_alpha_dropout as feature_alpha_dropout
-from oneflow.functional.nn_activation import rrelu as rrelu
-from oneflow.functional.nn_layers import group_norm as group_norm
-from oneflow.functional.nn_layers import layer_norm as layer_norm
-from oneflow.functional.nn_layers import pad as pad
-from oneflow.functional.nn_layers import pixel_shuffle as pixel_shuffle
-from oneflow.functional.nn_layers import rms_norm as rms_norm
-from oneflow.functional.nn_more_loss import bilinear as bilinear
-from oneflow.functional.nn_more_loss import channel_shuffle as channel_shuffle
-from oneflow.functional.nn_more_loss import pixel_unshuffle as pixel_unshuffle
-from oneflow.functional.nn_sampling import deform_conv2d as deform_conv2d
-from oneflow.functional.nn_sampling import nms as nms
-from oneflow.functional.nn_sampling import roi_align as roi_align
-from oneflow.functional.nn_windows import adaptive_avg_pool1d as adaptive_avg_pool1d
-from oneflow.functional.nn_windows import adaptive_avg_pool2d as adaptive_avg_pool2d
-from oneflow.functional.nn_windows import adaptive_avg_pool3d as adaptive_avg_pool3d
-from oneflow.functional.nn_windows import avg_pool1d as avg_pool1d
-from oneflow.functional.nn_windows import conv1d as conv1d
-from oneflow.functional.nn_windows import conv2d as conv2d
-from oneflow.functional.nn_windows import conv3d as conv3d
-from oneflow.functional.nn_windows import conv_tbc as conv_tbc
-from oneflow.functional.nn_windows import conv_transpose1d as conv_transpose1d
-from oneflow.functional.nn_windows import conv_transpose2d as conv_transpose2d
-from oneflow.functional.nn_windows import conv_transpose3d as conv_transpose3d
-from oneflow.functional.nn_windows import max_pool1d as max_pool1d
-from oneflow.functional.nn_windows import max_pool1d_with_indices as max_pool1d_with_indices
-from oneflow.functional.nn_windows import max_pool2d as max_pool2d
-from oneflow.functional.nn_windows import max_pool3d as max_pool3d
+from oneflow.functional.nn.activation import alpha_dropout as alpha_dropout
+from oneflow.functional.nn.activation import dropout as dropout
+from oneflow.functional.nn.activation import feature_alpha_dropout as feature_alpha_dropout
+from oneflow.functional.nn.activation import rrelu as rrelu
+from oneflow.functional.nn.convolution_and_pool import adaptive_avg_pool1d as adaptive_avg_pool1d
+from oneflow.functional.nn.convolution_and_pool import adaptive_avg_pool2d as adaptive_avg_pool2d
+from oneflow.functional.nn.convolution_and_pool import adaptive_avg_pool3d as adaptive_avg_pool3d
+from oneflow.functional.nn.convolution_and_pool import avg_pool1d as avg_pool1d
+from oneflow.functional.nn.convolution_and_pool import conv1d as conv1d
+from oneflow.functional.nn.convolution_and_pool import conv2d as conv2d
+from oneflow.functional.nn.convolution_and_pool import conv3d as conv3d
+from oneflow.functional.nn.convolution_and_pool import conv_tbc as conv_tbc
+from oneflow.functional.nn.convolution_and_pool import conv_transpose1d as conv_transpose1d
+from oneflow.functional.nn.convolution_and_pool import conv_transpose2d as conv_transpose2d
+from oneflow.functional.nn.convolution_and_pool import conv_transpose3d as conv_transpose3d
+from oneflow.functional.nn.convolution_and_pool import max_pool1d as max_pool1d
+from oneflow.functional.nn.convolution_and_pool import max_pool1d_with_indices as max_pool1d_with_indices
+from oneflow.functional.nn.convolution_and_pool import max_pool2d as max_pool2d
+from oneflow.functional.nn.convolution_and_pool import max_pool3d as max_pool3d
+from oneflow.functional.nn.layers import bilinear as bilinear
+from oneflow.functional.nn.layers import channel_shuffle as channel_shuffle
+from oneflow.functional.nn.layers import group_norm as group_norm
+from oneflow.functional.nn.layers import layer_norm as layer_norm
+from oneflow.functional.nn.layers import pad as pad
+from oneflow.functional.nn.layers import pixel_shuffle as pixel_shuffle
+from oneflow.functional.nn.layers import pixel_unshuffle as pixel_unshuffle
+from oneflow.functional.nn.layers import rms_norm as rms_norm
+from oneflow.functional.nn.sampling import deform_conv2d as deform_conv2d
+from oneflow.functional.nn.sampling import nms as nms
+from oneflow.functional.nn.sampling import roi_align as roi_align
 from oneflow.functional.pointwise import bitwise_left_shift as bitwise_left_shift
 from oneflow.functional.pointwise import bitwise_right_shift as bitwise_right_shift
 from oneflow.functional.pointwise import copysign as copysign
@@ -452,16 +410,16 @@ from oneflow.functional.pointwise import logaddexp2 as logaddexp2
 from oneflow.functional.pointwise import nextafter as nextafter
 from oneflow.functional.pointwise import positive as positive
 from oneflow.functional.pointwise import rad2deg as rad2deg
-from oneflow.functional.positions import diagonal_scatter as diagonal_scatter
-from oneflow.functional.positions import index_put as index_put
-from oneflow.functional.positions import masked_scatter as masked_scatter
-from oneflow.functional.positions import nonzero_static as nonzero_static
-from oneflow.functional.positions import put as put
-from oneflow.functional.positions import scatter_nd as scatter_nd
-from oneflow.functional.positions import take as take
-from oneflow.functional.positions import tensor_scatter_nd_update as tensor_scatter_nd_update
 from oneflow.functional.promotion import get_default_dtype as get_default_dtype
 from oneflow.functional.promotion import set_default_dtype as set_default_dtype
+from oneflow.functional.properties import contiguous as contiguous
+from oneflow.functional.properties import from_dlpack as from_dlpack
+from oneflow.functional.properties import is_floating_point as is_floating_point
+from oneflow.functional.properties import is_nonzero as is_nonzero
+from oneflow.functional.properties import numel as numel
+from oneflow.functional.properties import slice as slice
+from oneflow.functional.properties import slice_update as slice_update
+from oneflow.functional.properties import to_dlpack as to_dlpack
 from oneflow.functional.random_state import Generator as Generator
 from oneflow.functional.random_state import default_generator as default_generator
 from oneflow.functional.random_state import get_rng_state as get_rng_state
@@ -469,20 +427,47 @@ from oneflow.functional.random_state import initial_seed as initial_seed
 from oneflow.functional.random_state import manual_seed as manual_seed
 from oneflow.functional.random_state import seed as seed
 from oneflow.functional.random_state import set_rng_state as set_rng_state
+from oneflow.functional.rearrange import addbmm as addbmm
+from oneflow.functional.rearrange import addmv as addmv
+from oneflow.functional.rearrange import addr as addr
+from oneflow.functional.rearrange import alias_copy as alias_copy
+from oneflow.functional.rearrange import as_strided_copy as as_strided_copy
+from oneflow.functional.rearrange import block_diag as block_diag
+from oneflow.functional.rearrange import cartesian_prod as cartesian_prod
+from oneflow.functional.rearrange import chain_matmul as chain_matmul
+from oneflow.functional.rearrange import combinations as combinations
+from oneflow.functional.rearrange import conjugate_transpose as _rearrange_conjugate_transpose
+from oneflow.functional.rearrange import diag_embed_dims as _rearrange_diag_embed_dims
+from oneflow.functional.rearrange import diagflat as diagflat
+from oneflow.functional.rearrange import diagonal_copy as diagonal_copy
+from oneflow.functional.rearrange import dsplit as dsplit
+from oneflow.functional.rearrange import expand_copy as expand_copy
+from oneflow.functional.rearrange import fliplr as fliplr
+from oneflow.functional.rearrange import flipud as flipud
+from oneflow.functional.rearrange import inner as inner
+from oneflow.functional.rearrange import kron as kron
+from oneflow.functional.rearrange import msort as msort
+from oneflow.functional.rearrange import narrow_copy as narrow_copy
+from oneflow.functional.rearrange import permute_copy as permute_copy
+from oneflow.functional.rearrange import ravel as ravel
+from oneflow.functional.rearrange import rot90 as rot90
+from oneflow.functional.rearrange import squeeze_copy as squeeze_copy
+from oneflow.functional.rearrange import t_copy as t_copy
+from oneflow.functional.rearrange import transpose_copy as transpose_copy
+from oneflow.functional.rearrange import tril_indices as tril_indices
+from oneflow.functional.rearrange import triu_indices as triu_indices
+from oneflow.functional.rearrange import unfold_copy as unfold_copy
+from oneflow.functional.rearrange import unravel_index as unravel_index
+from oneflow.functional.rearrange import unsafe_chunk as unsafe_chunk
+from oneflow.functional.rearrange import unsafe_split as unsafe_split
+from oneflow.functional.rearrange import unsqueeze_copy as unsqueeze_copy
+from oneflow.functional.rearrange import vander as vander
+from oneflow.functional.rearrange import vdot as vdot
+from oneflow.functional.rearrange import view_copy as view_copy
 from oneflow.functional.reduction import allclose as allclose
 from oneflow.functional.reduction import dist as dist
 from oneflow.functional.reduction import equal as equal
 from oneflow.functional.reduction import trace as trace
-from oneflow.functional.searching import argwhere as argwhere
-from oneflow.functional.searching import batch_gather as batch_gather
-from oneflow.functional.searching import bincount as bincount
-from oneflow.functional.searching import gather_nd as gather_nd
-from oneflow.functional.searching import in_top_k as in_top_k
-from oneflow.functional.searching import masked_select as masked_select
-from oneflow.functional.searching import multinomial as multinomial
-from oneflow.functional.searching import nonzero as nonzero
-from oneflow.functional.searching import searchsorted as searchsorted
-from oneflow.functional.searching import where as where
 from oneflow.functional.shaping import atleast_1d as atleast_1d
 from oneflow.functional.shaping import atleast_2d as atleast_2d
 from oneflow.functional.shaping import atleast_3d as atleast_3d
@@ -509,8 +494,14 @@ from oneflow.functional.shaping import tile as tile
 from oneflow.functional.shaping import transpose as transpose
 from oneflow.functional.shaping import tril as tril
 from oneflow.functional.shaping import triu as triu
-from oneflow.functional.sliding import as_strided as as_strided
-from oneflow.functional.sliding import as_strided_scatter as as_strided_scatter
+from oneflow.functional.sort_and_search import argwhere as argwhere
+from oneflow.functional.sort_and_search import bincount as bincount
+from oneflow.functional.sort_and_search import in_top_k as in_top_k
+from oneflow.functional.sort_and_search import masked_select as masked_select
+from oneflow.functional.sort_and_search import multinomial as multinomial
+from oneflow.functional.sort_and_search import nonzero as nonzero
+from oneflow.functional.sort_and_search import searchsorted as searchsorted
+from oneflow.functional.sort_and_search import where as where
 from oneflow.functional.special import digamma as digamma
 from oneflow.functional.special import igamma as igamma
 from oneflow.functional.special import igammac as igammac
@@ -528,6 +519,15 @@ from oneflow.functional.statistics import cummin_result
 from oneflow.functional.statistics import histc as histc
 from oneflow.functional.statistics import histogram as histogram
 from oneflow.functional.statistics import pdist as pdist
+from oneflow.functional.strides import as_strided as as_strided
+from oneflow.functional.strides import as_strided_scatter as as_strided_scatter
+from oneflow.functional.switches import _assert as _assert
+from oneflow.functional.switches import are_deterministic_algorithms_enabled as are_deterministic_algorithms_enabled
+from oneflow.functional.switches import get_default_device as get_default_device
+from oneflow.functional.switches import is_deterministic_algorithms_warn_only_enabled as is_deterministic_algorithms_warn_only_enabled
+from oneflow.functional.switches import set_default_tensor_type as set_default_tensor_type
+from oneflow.functional.switches import set_num_threads as set_num_threads
+from oneflow.functional.switches import use_deterministic_algorithms as use_deterministic_algorithms
 from oneflow.functional.window_functions import bartlett_window as bartlett_window
 from oneflow.functional.window_functions import blackman_window as blackman_window
 from oneflow.functional.window_functions import hamming_window as hamming_window
@@ -662,7 +662,7 @@ def acos_(input: Tensor) -> Tensor: ...
 def acosh(input: Tensor) -> Tensor: ...
 def acosh_(input: Tensor) -> Tensor: ...
 def addmv_(input: Tensor, mat: Tensor, vec: Tensor, *, beta: builtins.float = ..., alpha: builtins.float = ...) -> Tensor: ...
-adjoint = _arranging_conjugate_transpose
+adjoint = _rearrange_conjugate_transpose
 def all(input: Tensor, dim: DimLike = ..., keepdim: builtins.bool = ..., *, axis: DimLike = ..., keepdims: builtins.bool = ...) -> Tensor: ...
 def amax(input: Tensor, dim: DimLike = ..., keepdim: builtins.bool = ..., *, axis: DimLike = ..., keepdims: builtins.bool = ...) -> Tensor: ...
 def amin(input: Tensor, dim: DimLike = ..., keepdim: builtins.bool = ..., *, axis: DimLike = ..., keepdims: builtins.bool = ...) -> Tensor: ...
@@ -730,7 +730,7 @@ def cumsum(input: Tensor, dim: builtins.int, *, dtype: DTypeLike | None = ..., a
 def cumulative_trapezoid(y: Tensor, x: Tensor | None = ..., *, dx: builtins.float | None = ..., dim: builtins.int = ..., axis: builtins.int = ...) -> Tensor: ...
 def deg2rad_(input: Tensor) -> Tensor: ...
 device = _device_Device
-diag_embed = _arranging_diag_embed_dims
+diag_embed = _rearrange_diag_embed_dims
 def diff(input: Tensor, n: builtins.int = ..., dim: builtins.int = ..., prepend: Tensor | None = ..., append: Tensor | None = ..., *, axis: builtins.int = ...) -> Tensor: ...
 def div_(input: TensorLike, other: TensorLike, *, rounding_mode: str | None = ...) -> Tensor: ...
 divide = _arithmetic_div
@@ -760,7 +760,7 @@ def frac_(input: Tensor) -> Tensor: ...
 def gather(input: Tensor, dim: builtins.int, index: Tensor, sparse_grad: builtins.bool = ..., *, axis: builtins.int = ...) -> Tensor: ...
 def gcd_(input: Tensor, other: Tensor) -> Tensor: ...
 def gelu(input: Tensor, approximate: str = 'none') -> Tensor: ...
-ger = _linear_algebra_outer
+ger = _products_outer
 def gradient(input: Tensor, *, spacing: builtins.float | Tensor | Sequence[builtins.float | Tensor] | None = ..., dim: DimLike = ..., edge_order: builtins.int = ..., axis: DimLike = ...) -> tuple[Tensor, ...]: ...
 greater = _arithmetic_gt
 def greater_(input: TensorLike, other: TensorLike) -> Tensor: ...
@@ -811,8 +811,8 @@ def logit(input: Tensor, eps: builtins.float | None = None) -> Tensor: ...
 def logit_(input: Tensor, eps: builtins.float | None = None) -> Tensor: ...
 def logsumexp(input: Tensor, dim: DimLike, keepdim: builtins.bool = ..., *, axis: DimLike = ..., keepdims: builtins.bool = ...) -> Tensor: ...
 long = _dtype_int64
-lu = _factoring_lu_packed
-lu_solve = _factoring_lu_solve_of
+lu = _packed_factors_lu_packed
+lu_solve = _packed_factors_lu_solve_of
 def masked_fill_(input: Tensor, mask: Tensor, value: Number | Tensor) -> Tensor: ...
 def max(input: Tensor, dim: builtins.int | Tensor | None = ..., keepdim: builtins.bool = ..., *, other: TensorLike | None = ..., axis: builtins.int | Tensor | None = ..., keepdims: builtins.bool = ...) -> Any: ...
 def maximum(input: Tensor, other: Tensor) -> Tensor: ...
@@ -837,7 +837,7 @@ def negative(input: Tensor) -> Tensor: ...
 def negative_(input: Tensor) -> Tensor: ...
 def norm(input: Tensor, p: builtins.float | str | None = ..., dim: DimLike = ..., keepdim: builtins.bool = ..., dtype: DTypeLike | None = ..., *, ord: builtins.float | str | None = ..., axis: DimLike = ..., keepdims: builtins.bool = ...) -> Tensor: ...
 not_equal = _arithmetic_ne
-orgqr = _factoring_householder_product
+orgqr = _packed_factors_householder_product
 def pairwise_distance(x1: Tensor, x2: Tensor, p: builtins.float = ..., eps: builtins.float = ..., keepdim: builtins.bool = ..., *, keepdims: builtins.bool = ...) -> Tensor: ...
 pinverse = _matrices_pinv
 def prelu(input: Tensor, weight: Tensor, *, alpha: Tensor = ...) -> Tensor: ...

@@ -4,7 +4,7 @@ from oneflow.api.row import Row, at, row
 
 ROWS: tuple[Row, ...] = (
     *at(
-        "functional.linear_algebra",
+        "functional.linalg.products",
         row("matmul", "flow tensor _C linalg"),
         row("mm", "flow tensor"),
         row("bmm", "flow tensor"),
@@ -54,7 +54,7 @@ ROWS: tuple[Row, ...] = (
         ),
     ),
     *at(
-        "functional.matrices",
+        "functional.linalg.matrices",
         row("inv", "linalg"),
         row("inverse", "flow tensor", own="inv"),
         row("det", "flow tensor linalg"),
@@ -88,7 +88,7 @@ ROWS: tuple[Row, ...] = (
         row("vecdot", "linalg", autocast="lower"),
     ),
     *at(
-        "functional.factoring",
+        "functional.linalg.packed_factors",
         row("lu_factor", "linalg"),
         row("lu_factor_ex", "linalg"),
         row("lu", "linalg"),
@@ -110,7 +110,7 @@ ROWS: tuple[Row, ...] = (
         row("pca_lowrank", "flow"),
     ),
     *at(
-        "functional.linalg",
+        "functional.linalg.norms",
         row("cond", "linalg"),
         row("matrix_norm", "linalg", autocast="cuda"),
         row("norm", "linalg", autocast="cuda"),

@@ -4,7 +4,7 @@ from oneflow.api.row import Row, at, row
 
 ROWS: tuple[Row, ...] = (
     *at(
-        "functional.searching",
+        "functional.gather_scatter",
         row("gather", "flow tensor"),
         row("batch_gather", "flow", torch=None),
         row("gather_nd", "flow", torch=None),
@@ -12,6 +12,10 @@ ROWS: tuple[Row, ...] = (
         row("scatter", "flow tensor tensor_", keywords="value=src"),
         row("scatter_add", "flow tensor tensor_", autocast="widest"),
         row("index_add", "flow tensor tensor_ flow_"),
+        row("take_along_dim", "flow tensor"),
+    ),
+    *at(
+        "functional.sort_and_search",
         row("sort", "flow tensor"),
         row("argsort", "flow tensor"),
         row("topk", "flow tensor"),
@@ -26,13 +30,12 @@ ROWS: tuple[Row, ...] = (
         row("searchsorted", "flow"),
         row("multinomial", "flow tensor"),
         row("in_top_k", "flow tensor", torch=None),
-        row("take_along_dim", "flow tensor"),
         row("mode", "flow tensor"),
         row("quantile", "flow tensor", autocast="cpu"),
         row("one_hot", "F _C"),
     ),
     *at(
-        "functional.positions",
+        "functional.index_update",
         row("index_fill", "flow tensor tensor_"),
         row("index_copy", "flow tensor tensor_", autocast="widest"),
         row("index_put", "flow tensor tensor_ flow_", autocast="widest"),

@@ -53,7 +53,7 @@ _ACTIVATIONS = (
         ),
     ),
     *at(
-        "functional.nn_activation",
+        "functional.nn.activation",
         row("softmax", "flow tensor F _C special"),
         row("log_softmax", "flow tensor F special"),
         row("softmin", "F"),
@@ -74,7 +74,7 @@ _ACTIVATIONS = (
 ROWS: tuple[Row, ...] = (
     *_ACTIVATIONS,
     *at(
-        "functional.nn_windows",
+        "functional.nn.convolution_and_pool",
         row("adaptive_avg_pool1d", "flow F"),
         row("adaptive_avg_pool2d", "flow F"),
         row("adaptive_avg_pool3d", "flow F", autocast="cpu"),
@@ -96,7 +96,7 @@ ROWS: tuple[Row, ...] = (
         row("max_pool3d_with_indices", "F"),
     ),
     *at(
-        "functional.nn_layers",
+        "functional.nn.layers",
         row("pad", "flow F _C"),
         row("batch_norm", "F", autocast="outside"),
         row("cosine_similarity", "flow F", autocast="cuda"),
@@ -109,9 +109,13 @@ ROWS: tuple[Row, ...] = (
         row("pairwise_distance", "flow F"),
         row("pixel_shuffle", "flow F _C"),
         row("rms_norm", "flow F", autocast="outside cuda"),
+        row("bilinear", "flow F"),
+        row("local_response_norm", "F"),
+        row("pixel_unshuffle", "flow F"),
+        row("channel_shuffle", "flow F"),
     ),
     *at(
-        "functional.nn_resizing",
+        "functional.nn.resize",
         row("interpolate", "F", autocast="outside"),
         row("upsample", "F", autocast="outside"),
         row("upsample_bilinear", "F", autocast="outside"),
@@ -119,7 +123,7 @@ ROWS: tuple[Row, ...] = (
         row("interpolate_like", "F", torch=None, autocast="outside"),
     ),
     *at(
-        "functional.nn_max_pool",
+        "functional.nn.max_pool",
         row("adaptive_max_pool1d", "F"),
         row("adaptive_max_pool2d", "F"),
         row("adaptive_max_pool3d", "F", autocast="cpu"),
@@ -131,7 +135,7 @@ ROWS: tuple[Row, ...] = (
         row("max_unpool3d", "F", autocast="cpu"),
     ),
     *at(
-        "functional.nn_more_pools",
+        "functional.nn.lp_and_fractional_pool",
         row("lp_pool1d", "F"),
         row("lp_pool2d", "F"),
         row("lp_pool3d", "F", autocast="cpu"),
@@ -140,9 +144,9 @@ ROWS: tuple[Row, ...] = (
         row("fractional_max_pool2d_with_indices", "F", autocast="cpu"),
         row("fractional_max_pool3d_with_indices", "F", autocast="cpu"),
     ),
-    *at("functional.nn_bags", row("embedding_bag", "F")),
+    *at("functional.nn.bags", row("embedding_bag", "F")),
     *at(
-        "functional.nn_sampling",
+        "functional.nn.sampling",
         row("affine_grid", "F"),
         row("grid_sample", "F", autocast="cpu"),
         row("deform_conv2d", "flow F", torch=None),
@@ -150,7 +154,7 @@ ROWS: tuple[Row, ...] = (
         row("nms", "flow tensor", torch=None),
     ),
     *at(
-        "functional.nn_more_loss",
+        "functional.nn.margin_loss",
         row("huber_loss", "F", autocast="cpu cuda"),
         row("soft_margin_loss", "F", autocast="cpu cuda"),
         row("hinge_embedding_loss", "F", autocast="cpu cuda"),
@@ -161,21 +165,17 @@ ROWS: tuple[Row, ...] = (
         row("multilabel_margin_loss", "F", autocast="cpu cuda"),
         row("multilabel_soft_margin_loss", "F"),
         row("triplet_margin_with_distance_loss", "F"),
-        row("bilinear", "flow F"),
-        row("local_response_norm", "F"),
-        row("pixel_unshuffle", "flow F"),
-        row("channel_shuffle", "flow F"),
     ),
     *at(
-        "functional.nn_attention",
+        "functional.nn.attention",
         row("scaled_dot_product_attention", "F"),
     ),
     *at(
-        "functional.nn_multi_head",
+        "functional.nn.multi_head_attention",
         row("multi_head_attention_forward", "F"),
     ),
     *at(
-        "functional.nn_loss",
+        "functional.nn.loss",
         row("binary_cross_entropy", "F"),
         row("binary_cross_entropy_with_logits", "F"),
         row("cross_entropy", "F _C"),
@@ -200,7 +200,7 @@ ROWS: tuple[Row, ...] = (
         "Module",
     ),
     *layers_of((*_ACTIVATIONS, *ELEMENTWISE), "nn.modules.activation"),
-    *classes("nn.modules.activation", "nn", "LogSoftmax PReLU RReLU Softmax Softmin"),
+    *classes("nn.modules.activation", "nn", "LogSoftmax PReLU RReLU Softmax Softmax2d Softmin"),
     *classes("nn.modules.attention", "nn", "MultiheadAttention"),
     *classes(
         "nn.modules.transformer",
@@ -231,7 +231,7 @@ ROWS: tuple[Row, ...] = (
     *classes(
         "nn.modules.linear",
         "nn",
-        "Identity Linear",
+        "Bilinear Identity Linear",
     ),
     *classes(
         "nn.modules.loss",
@@ -244,14 +244,16 @@ ROWS: tuple[Row, ...] = (
         "nn.modules.normalization",
         "nn",
         "BatchNorm1d BatchNorm2d BatchNorm3d FusedBatchNorm1d FusedBatchNorm2d FusedBatchNorm3d "
-        "GroupNorm InstanceNorm1d InstanceNorm2d InstanceNorm3d LayerNorm RMSLayerNorm RMSNorm",
+        "GroupNorm InstanceNorm1d InstanceNorm2d InstanceNorm3d LayerNorm LocalResponseNorm "
+        "RMSLayerNorm RMSNorm",
         unknown="FusedBatchNorm1d FusedBatchNorm2d FusedBatchNorm3d RMSLayerNorm",
     ),
     *classes(
         "nn.modules.padding",
         "nn",
-        "ConstantPad1d ConstantPad2d ConstantPad3d ReflectionPad1d ReflectionPad2d "
-        "ReplicationPad1d ReplicationPad2d ZeroPad2d",
+        "CircularPad1d CircularPad2d CircularPad3d ConstantPad1d ConstantPad2d ConstantPad3d "
+        "ReflectionPad1d ReflectionPad2d ReflectionPad3d ReplicationPad1d ReplicationPad2d "
+        "ReplicationPad3d ZeroPad1d ZeroPad2d ZeroPad3d",
     ),
     *classes(
         "nn.modules.pooling",
@@ -276,20 +278,18 @@ ROWS: tuple[Row, ...] = (
         "Embedding EmbeddingBag",
     ),
     *classes(
-        "nn.modules.more_pooling",
+        "nn.modules.lp_and_fractional_pooling",
         "nn",
         "FractionalMaxPool2d FractionalMaxPool3d LPPool1d LPPool2d LPPool3d",
     ),
     *classes("nn.modules.adaptive", "nn", "AdaptiveLogSoftmaxWithLoss"),
     *classes("nn.modules.sync_batchnorm", "nn", "SyncBatchNorm"),
     *classes(
-        "nn.modules.more_layers",
+        "nn.modules.margin_loss",
         "nn",
-        "Bilinear ChannelShuffle CircularPad1d CircularPad2d CircularPad3d CosineEmbeddingLoss "
-        "GaussianNLLLoss HingeEmbeddingLoss HuberLoss LocalResponseNorm MultiLabelMarginLoss "
-        "MultiLabelSoftMarginLoss MultiMarginLoss PixelUnshuffle PoissonNLLLoss ReflectionPad3d "
-        "ReplicationPad3d SoftMarginLoss Softmax2d TripletMarginWithDistanceLoss ZeroPad1d "
-        "ZeroPad3d",
+        "CosineEmbeddingLoss GaussianNLLLoss HingeEmbeddingLoss HuberLoss MultiLabelMarginLoss "
+        "MultiLabelSoftMarginLoss MultiMarginLoss PoissonNLLLoss SoftMarginLoss "
+        "TripletMarginWithDistanceLoss",
     ),
     *classes("compat.upstream.fused_mlp", "nn", "FusedMLP", unknown=ALL),
     *classes("nn.modules.ranks", "nn", "AllReduce DistributedPariticalFCSample", unknown=ALL),
@@ -337,7 +337,7 @@ ROWS: tuple[Row, ...] = (
     ),
     *classes("compat.upstream.qat", "nn", "QatConv1d QatConv2d QatConv3d QatLinear", unknown=ALL),
     *at(
-        "functional.nn_ctc",
+        "functional.nn.ctc",
         row("ctc_loss", "F _C"),
         row("ctc_greedy_decoder", "F _C", torch=None),
         row("combined_margin_loss", "_C", torch=None),
@@ -345,7 +345,8 @@ ROWS: tuple[Row, ...] = (
     *classes(
         "nn.modules.vision",
         "nn",
-        "PixelShuffle Upsample UpsamplingBilinear2d UpsamplingNearest2d",
+        "ChannelShuffle PixelShuffle PixelUnshuffle Upsample UpsamplingBilinear2d "
+        "UpsamplingNearest2d",
     ),
     *classes(
         "nn.parameter",

@@ -41,7 +41,7 @@ ROWS: tuple[Row, ...] = (
         row("expand_as", "tensor"),
     ),
     *at(
-        "functional.joining",
+        "functional.concat_split",
         row("cat concat concatenate", "flow _C"),
         row("stack", "flow"),
         row("split", "flow tensor"),
@@ -59,7 +59,7 @@ ROWS: tuple[Row, ...] = (
         row("vsplit", "flow tensor"),
     ),
     *at(
-        "functional.sliding",
+        "functional.strides",
         row("as_strided", "flow tensor"),
         row("as_strided_scatter", "flow tensor"),
         row("unfold", "tensor", own="unfold_dim"),
@@ -67,7 +67,7 @@ ROWS: tuple[Row, ...] = (
         row("fold", "F"),
     ),
     *at(
-        "functional.arranging",
+        "functional.rearrange",
         row("block_diag", "flow"),
         row("cartesian_prod", "flow"),
         row("combinations", "flow"),

@@ -57,7 +57,7 @@ ROWS: tuple[Row, ...] = (
         "compat.upstream.quantization",
         "fake_quantization min_max_observer moving_average_min_max_observer quantization",
     ),
-    *at("functional.linear_algebra", row("linalg_cross", "_C", own="cross", torch=None)),
+    *at("functional.linalg.products", row("linalg_cross", "_C", own="cross", torch=None)),
     *at("functional.arithmetic", row("broadcast_equal", "_C", own="eq", torch=None)),
     *_upstream_only(
         "compat.upstream.collectives",

@@ -13,7 +13,7 @@ from oneflow import cuda, profiler
 from oneflow.core.config import FALSE_WORDS, TRUE_WORDS
 from oneflow.core.errors import ConfigError
 from oneflow.core.processors import usable_processors
-from oneflow.functional.extras import set_num_threads
+from oneflow.functional.switches import set_num_threads
 from oneflow.tensor.tensor import Tensor
 
 MOST_THREADS = 32

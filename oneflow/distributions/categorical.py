@@ -13,9 +13,10 @@ from oneflow.distributions import constraints
 from oneflow.distributions.distribution import Distribution
 from oneflow.distributions.utils import logits_to_probs, probs_to_logits
 from oneflow.functional.creation import arange, full
+from oneflow.functional.gather_scatter import gather
 from oneflow.functional.reduction import argmax, logsumexp
-from oneflow.functional.searching import gather, multinomial
 from oneflow.functional.shaping import expand, reshape, transpose
+from oneflow.functional.sort_and_search import multinomial
 from oneflow.ops.cast import cast
 from oneflow.ops.unary import clamp
 from oneflow.tensor.creation_like import layout_of

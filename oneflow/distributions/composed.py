@@ -18,8 +18,8 @@ from oneflow.distributions.transforms import (
     PowerTransform,
     Transform,
 )
+from oneflow.functional.gather_scatter import gather
 from oneflow.functional.reduction import logsumexp
-from oneflow.functional.searching import gather
 from oneflow.functional.shaping import broadcast_shapes, expand, reshape
 from oneflow.nn import functional as F
 from oneflow.ops.special import lgamma

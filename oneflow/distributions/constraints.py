@@ -6,9 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from oneflow.functional.joining import cat as join
-from oneflow.functional.joining import stack as pile
-from oneflow.functional.matrices import eigvalsh
+from oneflow.functional.concat_split import cat as join
+from oneflow.functional.concat_split import stack as pile
+from oneflow.functional.linalg.matrices import eigvalsh
 from oneflow.functional.shaping import tril
 from oneflow.ops.unary import isnan
 from oneflow.surfaces import accept_paths

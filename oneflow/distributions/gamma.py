@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from oneflow.distributions import constraints
 from oneflow.distributions.distribution import Parametric, alike
+from oneflow.functional.concat_split import stack
 from oneflow.functional.elementwise import pick
-from oneflow.functional.joining import stack
 from oneflow.functional.random_state import next_seed
 from oneflow.functional.shaping import expand
 from oneflow.functional.special import xlogy

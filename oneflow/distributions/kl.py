@@ -22,7 +22,7 @@ from oneflow.distributions.half import HalfNormal
 from oneflow.distributions.location_scale import EULER, Gumbel, Laplace, Normal, Uniform
 from oneflow.distributions.multivariate_normal import MultivariateNormal, _squared_distance
 from oneflow.distributions.one_hot import OneHotCategorical
-from oneflow.functional.matrices import solve_triangular
+from oneflow.functional.linalg.matrices import solve_triangular
 from oneflow.functional.special import xlogy
 from oneflow.nn import functional as F
 from oneflow.ops.special import digamma, lgamma

@@ -10,8 +10,8 @@ from oneflow.core.errors import ArgumentError
 from oneflow.distributions import constraints
 from oneflow.distributions.distribution import Distribution
 from oneflow.functional.creation import eye, randn
-from oneflow.functional.linear_algebra import matmul
-from oneflow.functional.matrices import cholesky, inv, solve_triangular
+from oneflow.functional.linalg.matrices import cholesky, inv, solve_triangular
+from oneflow.functional.linalg.products import matmul
 from oneflow.functional.shaping import broadcast_shapes, expand, reshape
 from oneflow.ops.unary import log
 from oneflow.tensor.creation_like import layout_of

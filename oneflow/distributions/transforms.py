@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from oneflow.distributions import constraints
 from oneflow.distributions.constraints import Constraint, Rule, dependent_property
-from oneflow.functional.joining import cat
+from oneflow.functional.concat_split import cat
 from oneflow.functional.shaping import broadcast_shapes, reshape, tril
 from oneflow.nn import functional as F
 from oneflow.ops.unary import atanh, full_like, log, log1p

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from oneflow.functional.arranging import tril_indices
 from oneflow.functional.creation import zeros
-from oneflow.functional.searching import scatter
+from oneflow.functional.gather_scatter import scatter
+from oneflow.functional.rearrange import tril_indices
 from oneflow.functional.shaping import reshape
 from oneflow.nn import functional as F
 from oneflow.ops.binary import sub

@@ -16,13 +16,13 @@ from oneflow.core.dtype import DType
 from oneflow.core.errors import ArgumentError, DTypeError, ShapeError
 from oneflow.functional.arithmetic import div, mul
 from oneflow.functional.complex_numbers import conj, real, view_as_complex, view_as_real
+from oneflow.functional.concat_split import cat, narrow
 from oneflow.functional.creation import arange
 from oneflow.functional.dims import one_dim
-from oneflow.functional.joining import cat, narrow
-from oneflow.functional.nn_layers import pad
+from oneflow.functional.nn.layers import pad
 from oneflow.functional.promotion import as_float, as_type
 from oneflow.functional.shaping import expand, pad_with, reshape, roll, unsqueeze
-from oneflow.functional.sliding import unfold_dim
+from oneflow.functional.strides import unfold_dim
 from oneflow.ops import fft as ops
 from oneflow.ops import sliding
 from oneflow.ops.complex_numbers import WHOLES

@@ -16,9 +16,10 @@ from oneflow.core.errors import ArgumentError, GraphError, PositionError
 from oneflow.core.operand import Index, IndexItem, Number
 from oneflow.core.sbp import all_broadcast
 from oneflow.functional.from_data import place
+from oneflow.functional.gather_scatter import linear_index, positive
 from oneflow.functional.promotion import as_type
-from oneflow.functional.searching import linear_index, nonzero, positive
 from oneflow.functional.shaping import broadcast_tensors, stretched
+from oneflow.functional.sort_and_search import nonzero
 from oneflow.ops import gather as gather_ops
 from oneflow.ops import shape, slicing
 from oneflow.tensor import on_ranks

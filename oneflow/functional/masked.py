@@ -16,10 +16,12 @@ from oneflow.core import dtype as dtypes
 from oneflow.core.dtype import DType, DTypeLike, category, dtype_of
 from oneflow.core.errors import ArgumentError, DTypeError, PositionError
 from oneflow.core.operand import DimLike, Number
-from oneflow.functional import elementwise, linalg, nn_activation, reduction, statistics
+from oneflow.functional import elementwise, reduction, statistics
 from oneflow.functional.arithmetic import div, mul, sub
 from oneflow.functional.complex_numbers import conj
 from oneflow.functional.creation import ones_like
+from oneflow.functional.linalg import norms as linalg
+from oneflow.functional.nn import activation as nn_activation
 from oneflow.functional.promotion import as_type
 from oneflow.ops import unary
 from oneflow.tensor.tensor import Tensor

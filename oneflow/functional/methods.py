@@ -23,19 +23,19 @@ from oneflow.core.placement import Placement
 from oneflow.core.sbp import SbpLike, all_broadcast
 from oneflow.functional import (
     arithmetic,
-    arranging,
     complex_numbers,
+    conversion,
     creation,
     elementwise,
     indexing,
-    linear_algebra,
-    moving,
+    rearrange,
     shaping,
-    sliding,
+    strides,
 )
 from oneflow.functional.arithmetic import operator
 from oneflow.functional.creation import full_like
 from oneflow.functional.from_data import as_tensor, legacy_tensor, tensor
+from oneflow.functional.linalg import products
 from oneflow.functional.random_state import Generator
 from oneflow.functional.shaping import expand
 from oneflow.kernels.array import is_pinned as lies_pinned
@@ -86,7 +86,7 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "rshift": _later("bitwise_right_shift"),
     "or": _table("bitwise_or"),
     "xor": _table("bitwise_xor"),
-    "matmul": linear_algebra.matmul,
+    "matmul": products.matmul,
 }
 UNARY: dict[str, Callable[..., Any]] = {
     "neg": _table("neg"),
@@ -186,7 +186,7 @@ def copy_(self: Tensor, source: ArrayLike, non_blocking: bool = False) -> Tensor
     check_writable(self)
     new = _source_of_copy(self, source)
     if self._placement is None and new._device != self._device:
-        new = moving.to(new, self._device)
+        new = conversion.to(new, self._device)
     if new.meta.shape != self.meta.shape:
         new = expand(new, self.meta.shape)
     if self._requires_grad and is_grad_enabled():  # what was here before has a gradient: zeros
@@ -477,7 +477,7 @@ def reshaping(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 squeeze_ = reshaping(shaping.squeeze)
 unsqueeze_ = reshaping(shaping.unsqueeze)
-as_strided_ = reshaping(sliding.as_strided)
+as_strided_ = reshaping(strides.as_strided)
 to_consistent = _removed("to_consistent", ".to_global")
 to_float32 = _dtype_method("float32")
 to_float64 = _dtype_method("float64")
@@ -528,9 +528,9 @@ def is_floating_point(self: Tensor) -> bool:
 
 PROPERTIES: dict[str, Callable[[Tensor], Any]] = {
     "T": _matrix_transpose,
-    "mT": arranging.matrix_transpose,
-    "H": arranging.conjugate_transpose,
-    "mH": arranging.conjugate_transpose,
+    "mT": rearrange.matrix_transpose,
+    "H": rearrange.conjugate_transpose,
+    "mH": rearrange.conjugate_transpose,
     "real": complex_numbers.real,
     "imag": complex_numbers.imag,
     "itemsize": lambda self: self.element_size(),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from oneflow.core.dtype import float32, float64
 from oneflow.functional.promotion import as_type
-from oneflow.functional.searching import searchsorted, sort
 from oneflow.functional.shaping import reshape
+from oneflow.functional.sort_and_search import searchsorted, sort
 from oneflow.tensor.tensor import Tensor
 
 

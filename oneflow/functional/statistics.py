@@ -15,17 +15,17 @@ from oneflow.core.errors import ArgumentError, DTypeError, ShapeError
 from oneflow.core.operand import DimLike
 from oneflow.functional.arithmetic import add, div, lerp, mul, sub
 from oneflow.functional.complex_numbers import conj
+from oneflow.functional.concat_split import cat, narrow
 from oneflow.functional.creation import full
 from oneflow.functional.dims import many_dims, one_dim
 from oneflow.functional.elementwise import clone, masked_fill
 from oneflow.functional.from_data import beside
-from oneflow.functional.joining import cat, narrow
-from oneflow.functional.linear_algebra import matmul
+from oneflow.functional.linalg.products import matmul
 from oneflow.functional.promotion import as_float, as_type
 from oneflow.functional.reduction import amax, amin, mean, norm, std, var
 from oneflow.functional.reduction import sum as total
-from oneflow.functional.searching import median, median_result, searchsorted, shared, sort
 from oneflow.functional.shaping import reshape, unsqueeze
+from oneflow.functional.sort_and_search import median, median_result, searchsorted, shared, sort
 from oneflow.ops import scan, unary
 from oneflow.tensor.creation_like import layout_of
 from oneflow.tensor.tensor import KEEP_SHAPE, Tensor, needs_data

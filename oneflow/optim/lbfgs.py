@@ -12,10 +12,10 @@ import numpy as np
 
 from oneflow.core.dtype import float64
 from oneflow.core.operand import TensorLike
+from oneflow.functional.concat_split import cat, narrow
 from oneflow.functional.from_data import tensor
 from oneflow.functional.initial import assign
-from oneflow.functional.joining import cat, narrow
-from oneflow.functional.linear_algebra import dot, mv
+from oneflow.functional.linalg.products import dot, mv
 from oneflow.functional.shaping import reshape, transpose
 from oneflow.ops.unary import abs as absolute
 from oneflow.optim.optimizer import Optimizer

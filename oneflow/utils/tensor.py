@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from oneflow.core.dtype import STORED_DTYPES, bfloat16
-from oneflow.functional.extras import from_dlpack
+from oneflow.functional.properties import from_dlpack
 from oneflow.surfaces import accept_paths
 from oneflow.tensor.convert import from_numpy
 from oneflow.tensor.tensor import Tensor, needs_data, wrap

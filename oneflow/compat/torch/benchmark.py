@@ -13,7 +13,7 @@ from typing import Any
 
 from oneflow.compat.torch.settings import get_num_threads
 from oneflow.core.errors import ArgumentError, OneFlowError
-from oneflow.functional.extras import set_num_threads
+from oneflow.functional.switches import set_num_threads
 
 __all__ = ["Compare", "Language", "Measurement", "TaskSpec", "Timer", "select_unit", "timer"]
 

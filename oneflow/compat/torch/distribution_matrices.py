@@ -30,8 +30,8 @@ from oneflow.distributions.multivariate_normal import (
 )
 from oneflow.distributions.one_hot import OneHotCategorical
 from oneflow.functional.creation import arange, eye, randn
-from oneflow.functional.linear_algebra import matmul
-from oneflow.functional.matrices import cholesky, inv, solve_triangular
+from oneflow.functional.linalg.matrices import cholesky, inv, solve_triangular
+from oneflow.functional.linalg.products import matmul
 from oneflow.functional.shaping import broadcast_shapes, expand, tril
 from oneflow.functional.special import multigammaln
 from oneflow.ops.special import digamma, lgamma

@@ -10,10 +10,10 @@ from oneflow.distributions.constraints import Constraint, _Symmetric, dependent_
 from oneflow.distributions.distribution import Distribution
 from oneflow.distributions.transforms import LowerCholeskyTransform, Transform
 from oneflow.distributions.utils import tril_matrix_to_vec, vec_to_tril_matrix
+from oneflow.functional.concat_split import stack
 from oneflow.functional.creation import eye
-from oneflow.functional.joining import stack
-from oneflow.functional.linear_algebra import matmul
-from oneflow.functional.matrices import cholesky, eigvalsh
+from oneflow.functional.linalg.matrices import cholesky, eigvalsh
+from oneflow.functional.linalg.products import matmul
 from oneflow.nn import functional as F
 from oneflow.ops.unary import log, log1p
 from oneflow.tensor.creation_like import layout_of

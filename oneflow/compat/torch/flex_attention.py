@@ -18,11 +18,11 @@ from oneflow.core.errors import CallError, ShapeError
 from oneflow.core.operand import Index
 from oneflow.functional.creation import arange, zeros_like
 from oneflow.functional.elementwise import masked_fill
-from oneflow.functional.linear_algebra import matmul
-from oneflow.functional.nn_activation import softmax
+from oneflow.functional.linalg.products import matmul
+from oneflow.functional.nn.activation import softmax
 from oneflow.functional.reduction import amax, logsumexp
-from oneflow.functional.searching import argsort, where
 from oneflow.functional.shaping import repeat_interleave
+from oneflow.functional.sort_and_search import argsort, where
 from oneflow.ops.cast import cast
 from oneflow.tensor.tensor import Tensor
 

@@ -10,8 +10,8 @@ from oneflow.compat.torch.device_mesh import DeviceMesh
 from oneflow.core.errors import CallError
 from oneflow.distributed import ReduceOp
 from oneflow.distributed.process_groups import ALL_RANKS, ProcessGroup
+from oneflow.functional.concat_split import cat, chunk
 from oneflow.functional.creation import empty
-from oneflow.functional.joining import cat, chunk
 from oneflow.tensor.tensor import Tensor
 
 __all__ = [

@@ -10,8 +10,8 @@ from oneflow.core.device import Device, DeviceLike
 from oneflow.core.dispatch import current_mode, is_traced
 from oneflow.core.dtype import DType, dtype_of
 from oneflow.core.errors import CallError
+from oneflow.functional.conversion import Target, _wanted
 from oneflow.functional.from_data import tensor
-from oneflow.functional.moving import Target, _wanted
 from oneflow.kernels.cuda_device import gpu_count
 from oneflow.tensor.formats import memory_format
 

@@ -9,7 +9,7 @@ from oneflow.compat.torch.settings import get_device_module
 from oneflow.core.device import Device, DeviceLike
 from oneflow.core.dtype import DType
 from oneflow.core.errors import CallError
-from oneflow.functional.joining import cat
+from oneflow.functional.concat_split import cat
 from oneflow.kernels.cuda_device import gpu_count
 from oneflow.tensor.tensor import Tensor
 

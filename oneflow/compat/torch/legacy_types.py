@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Union
 
 from oneflow.core import dtype as dtypes
 from oneflow.core.dtype import DType
+from oneflow.functional.conversion import to
 from oneflow.functional.from_data import legacy_tensor
-from oneflow.functional.moving import to
 from oneflow.functional.promotion import get_default_dtype
 from oneflow.tensor.creation_like import Place
 from oneflow.tensor.tensor import Tensor, device_type

@@ -12,7 +12,7 @@ from oneflow.core.dtype import promote as promoted_dtype
 from oneflow.core.errors import ArgumentError, ShapeError
 from oneflow.core.no_effect import without_effect
 from oneflow.core.operand import Number, ShapeLike, TensorLike
-from oneflow.functional import arithmetic, creation, methods, shaping, sliding
+from oneflow.functional import arithmetic, creation, methods, shaping, strides
 from oneflow.functional.from_data import tensor
 from oneflow.functional.promotion import get_default_dtype, meet, with_number
 from oneflow.functional.random_state import Generator
@@ -84,7 +84,7 @@ def empty_strided(
         raise ShapeError(f"empty_strided: {len(size)} sizes, but {len(stride)} strides")
     length = 0 if 0 in size else 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
     memory = creation.empty((length,), dtype=dtype or get_default_dtype(), **where)
-    made = sliding.as_strided(memory, size, stride).detach()
+    made = strides.as_strided(memory, size, stride).detach()
     made.requires_grad = requires_grad
     return made
 

@@ -19,10 +19,14 @@ from oneflow.core.dtype import DTypeLike, dtype_of
 from oneflow.core.errors import ArgumentError, ShapeError
 from oneflow.core.no_effect import without_effect
 from oneflow.core.operand import DimLike, Number, TensorLike
-from oneflow.functional import creation, nn_activation, nn_layers, nn_loss, nn_sampling
+from oneflow.functional import creation
 from oneflow.functional.arithmetic import add, mul, sub
 from oneflow.functional.dims import many_dims
 from oneflow.functional.from_data import beside
+from oneflow.functional.nn import activation as nn_activation
+from oneflow.functional.nn import layers as nn_layers
+from oneflow.functional.nn import loss as nn_loss
+from oneflow.functional.nn import sampling as nn_sampling
 from oneflow.functional.promotion import as_float, as_type
 from oneflow.functional.reduction import mean, var
 from oneflow.functional.reduction import sum as total

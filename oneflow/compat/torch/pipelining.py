@@ -35,7 +35,7 @@ from oneflow.distributed.process_groups import (
     rank_in,
     rank_of,
 )
-from oneflow.functional.joining import cat, chunk
+from oneflow.functional.concat_split import cat, chunk
 from oneflow.nn.module import Module
 from oneflow.tensor.tensor import Tensor
 

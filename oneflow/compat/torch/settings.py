@@ -10,7 +10,7 @@ from oneflow.core.device import Device, DeviceLike, set_chosen_device
 from oneflow.core.dtype import DType
 from oneflow.core.errors import ArgumentError, DeviceError
 from oneflow.core.no_effect import without_effect
-from oneflow.functional import extras
+from oneflow.functional import switches
 from oneflow.kernels.threads import num_threads
 from oneflow.tensor.tensor import Tensor
 
@@ -82,9 +82,9 @@ def set_float32_matmul_precision(precision: str) -> None:
 
 def get_deterministic_debug_mode() -> int:
     """Return the level of `use_deterministic_algorithms`: 0, 1 to warn, 2 to raise."""
-    if not extras.are_deterministic_algorithms_enabled():
+    if not switches.are_deterministic_algorithms_enabled():
         return 0
-    return 1 if extras.is_deterministic_algorithms_warn_only_enabled() else 2
+    return 1 if switches.is_deterministic_algorithms_warn_only_enabled() else 2
 
 
 def get_device_module(device: DeviceLike | None = None) -> ModuleType:

@@ -12,7 +12,7 @@ from oneflow.core.errors import ArgumentError, CallError, DTypeError, ShapeError
 from oneflow.core.operand import Number
 from oneflow.functional.creation import full
 from oneflow.functional.initial import _calculate_fan_in_and_fan_out
-from oneflow.functional.linear_algebra import matmul
+from oneflow.functional.linalg.products import matmul
 from oneflow.ops.cast import cast
 from oneflow.tensor.creation_like import layout_of
 from oneflow.tensor.tensor import MEMBERS, Tensor

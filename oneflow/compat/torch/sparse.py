@@ -22,10 +22,10 @@ from oneflow.core.device import DeviceLike
 from oneflow.core.dtype import DTypeLike, dtype_of, int64
 from oneflow.core.errors import OneFlowError
 from oneflow.core.operand import Number
+from oneflow.functional.concat_split import stack
 from oneflow.functional.creation import arange
-from oneflow.functional.joining import stack
-from oneflow.functional.positions import scatter_reduce
-from oneflow.functional.searching import index_add
+from oneflow.functional.gather_scatter import index_add
+from oneflow.functional.index_update import scatter_reduce
 from oneflow.tensor.formats import layout as Layout
 from oneflow.tensor.tensor import Tensor
 

@@ -21,12 +21,13 @@ from oneflow.core.errors import DTypeError, OneFlowError, PositionError, ShapeEr
 from oneflow.core.operand import Number
 from oneflow.core.size import Size
 from oneflow.core.tensor_type import TensorType
+from oneflow.functional.concat_split import cat, stack
 from oneflow.functional.creation import arange, zeros
-from oneflow.functional.joining import cat, stack
-from oneflow.functional.linear_algebra import matmul
-from oneflow.functional.positions import scatter_reduce
-from oneflow.functional.searching import bincount, index_add, nonzero, searchsorted, unique
+from oneflow.functional.gather_scatter import index_add
+from oneflow.functional.index_update import scatter_reduce
+from oneflow.functional.linalg.products import matmul
 from oneflow.functional.shaping import expand, repeat_interleave, reshape
+from oneflow.functional.sort_and_search import bincount, nonzero, searchsorted, unique
 from oneflow.tensor.creation_like import layout_of
 from oneflow.tensor.formats import layout as Layout
 from oneflow.tensor.tensor import MEMBERS, Tensor

@@ -7,9 +7,9 @@ import math
 from oneflow import surfaces
 from oneflow.core.dtype import int32
 from oneflow.core.errors import ShapeError
-from oneflow.functional.nn_sampling import deform_conv2d as _deform_conv2d
-from oneflow.functional.nn_sampling import nms as nms
-from oneflow.functional.nn_sampling import roi_align as roi_align
+from oneflow.functional.nn.sampling import deform_conv2d as _deform_conv2d
+from oneflow.functional.nn.sampling import nms as nms
+from oneflow.functional.nn.sampling import roi_align as roi_align
 from oneflow.tensor.tensor import Tensor
 
 

@@ -13,10 +13,11 @@ import numpy as np
 
 from oneflow.core.dtype import DType, float32, int32
 from oneflow.core.errors import ArgumentError, PlacementError
+from oneflow.functional.concat_split import cat
 from oneflow.functional.creation import arange, ones, zeros
 from oneflow.functional.from_data import tensor
-from oneflow.functional.joining import cat
-from oneflow.functional.searching import argsort, index_add, scatter, where
+from oneflow.functional.gather_scatter import index_add, scatter
+from oneflow.functional.sort_and_search import argsort, where
 from oneflow.kernels.array import Array
 from oneflow.one_embedding.embedding import OneEmbeddingHandler, handler_of
 from oneflow.one_embedding.looking_up import Tables, look_up

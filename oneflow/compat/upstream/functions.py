@@ -10,17 +10,19 @@ from oneflow.core.errors import ArgumentError, ShapeError
 from oneflow.core.operand import Number, TensorLike
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import SbpLike, all_broadcast
-from oneflow.functional import extras, nn_layers
+from oneflow.functional import properties
 from oneflow.functional.arithmetic import add, div, mul
+from oneflow.functional.concat_split import split
 from oneflow.functional.creation import arange, ones
 from oneflow.functional.dims import one_dim
 from oneflow.functional.elementwise import clone, pick
-from oneflow.functional.joining import split
-from oneflow.functional.nn_activation import dropout, fast_gelu, softmax
+from oneflow.functional.gather_scatter import as_index
+from oneflow.functional.gather_scatter import gather as gather_along
+from oneflow.functional.nn import layers as nn_layers
+from oneflow.functional.nn.activation import dropout, fast_gelu, softmax
 from oneflow.functional.random_state import Generator
-from oneflow.functional.searching import argsort, as_index
-from oneflow.functional.searching import gather as gather_along
 from oneflow.functional.shaping import reshape, tril
+from oneflow.functional.sort_and_search import argsort
 from oneflow.ops import unary
 from oneflow.ops.activation import gelu
 from oneflow.ops.depend import depend as wait_for
@@ -119,7 +121,7 @@ def slice(
     enable_view_slice: bool | None = None,
 ) -> Tensor:
     """x[start[0]:stop[0]:step[0], ...]; positions are not counted from the end."""
-    return extras.slice(x, _bounds("slice", x, start, stop, step))
+    return properties.slice(x, _bounds("slice", x, start, stop, step))
 
 
 def _bounds(
@@ -150,7 +152,7 @@ def slice_update(
     """A copy of `ref` (or `ref` itself) with `value` written over a slice."""
     bounds = _bounds("slice_update", ref, start, stop, step)
     target = ref if inplace else clone(ref)
-    return extras.slice_update(target, value, bounds)
+    return properties.slice_update(target, value, bounds)
 
 
 def split_like(x: Tensor, like: Sequence[Tensor], axis: int) -> tuple[Tensor, ...]:

@@ -12,19 +12,19 @@ import numpy as np
 from oneflow.compat.upstream.functions import fused_scale_mask_softmax_dropout
 from oneflow.core.dtype import uint8
 from oneflow.core.errors import ArgumentError
-from oneflow.functional import nn_layers
 from oneflow.functional.arithmetic import add, div, mul, sub
+from oneflow.functional.concat_split import cat
 from oneflow.functional.elementwise import clamp, masked_fill
 from oneflow.functional.from_data import beside
-from oneflow.functional.joining import cat
-from oneflow.functional.linear_algebra import matmul
-from oneflow.functional.nn_activation import dropout, fast_gelu, softmax
-from oneflow.functional.nn_layers import linear
+from oneflow.functional.gather_scatter import index_select
+from oneflow.functional.linalg.products import matmul
+from oneflow.functional.nn import layers as nn_layers
+from oneflow.functional.nn.activation import dropout, fast_gelu, softmax
+from oneflow.functional.nn.layers import linear
 from oneflow.functional.promotion import as_type
 from oneflow.functional.random_state import Generator
 from oneflow.functional.reduction import sum as total
 from oneflow.functional.reduction import widened
-from oneflow.functional.searching import index_select
 from oneflow.functional.shaping import permute, repeat_interleave, reshape, tril, unsqueeze
 from oneflow.ops import activation, unary
 from oneflow.ops.binary import maximum, minimum

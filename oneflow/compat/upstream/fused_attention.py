@@ -14,12 +14,12 @@ import numpy as np
 
 from oneflow.core.errors import ArgumentError, ShapeError
 from oneflow.functional.arithmetic import add, mul
+from oneflow.functional.concat_split import cat, stack
 from oneflow.functional.elementwise import masked_fill
 from oneflow.functional.from_data import beside
-from oneflow.functional.joining import cat, stack
-from oneflow.functional.nn_attention import scaled_dot_product_attention
+from oneflow.functional.gather_scatter import index_select
+from oneflow.functional.nn.attention import scaled_dot_product_attention
 from oneflow.functional.promotion import as_type
-from oneflow.functional.searching import index_select
 from oneflow.functional.shaping import permute, reshape, unsqueeze
 from oneflow.kernels.array import Array
 from oneflow.ops import unary

@@ -17,20 +17,20 @@ from oneflow.core.sbp import SbpLike
 from oneflow.functional import (
     arithmetic,
     creation,
-    linear_algebra,
-    nn_loss,
-    nn_resizing,
-    nn_windows,
-    positions,
+    gather_scatter,
+    index_update,
     reduction,
-    searching,
     shaping,
 )
 from oneflow.functional.arithmetic import add, div, mul, sub
 from oneflow.functional.elementwise import masked_fill, pick
 from oneflow.functional.elementwise import round as rounded
 from oneflow.functional.from_data import beside
-from oneflow.functional.sliding import unfold_dim
+from oneflow.functional.linalg import products
+from oneflow.functional.nn import convolution_and_pool as nn_windows
+from oneflow.functional.nn import loss as nn_loss
+from oneflow.functional.nn import resize as nn_resizing
+from oneflow.functional.strides import unfold_dim
 from oneflow.ops import unary
 from oneflow.tensor.grad_mode import no_grad
 from oneflow.tensor.tensor import Tensor
@@ -304,18 +304,18 @@ def batch_matmul(
     """alpha * a @ b for each matrix of a batch."""
     a = a.transpose(-1, -2) if transpose_a else a
     b = b.transpose(-1, -2) if transpose_b else b
-    out = linear_algebra.matmul(a, b)
+    out = products.matmul(a, b)
     return out if alpha == 1 else mul(out, alpha)
 
 
 def matrix_vector_product(input: Tensor, vec: Tensor) -> Tensor:
     """A matrix times a vector."""
-    return linear_algebra.mv(input, vec)
+    return products.mv(input, vec)
 
 
 def vector_matrix_product(vec: Tensor, input: Tensor) -> Tensor:
     """A vector times a matrix."""
-    return linear_algebra.matmul(vec, input)
+    return products.matmul(vec, input)
 
 
 # ---- positions -----------------------------------------------------------------------------------
@@ -328,17 +328,17 @@ def expand_dims(input: Tensor, dim: int) -> Tensor:
 
 def dim_gather(input: Tensor, dim: int, index: Tensor, sparse_grad: bool = False) -> Tensor:
     """The elements at the indices along a dim."""
-    return searching.gather(input, dim, index)
+    return gather_scatter.gather(input, dim, index)
 
 
 def scatternd(indices: Tensor, updates: Tensor, shape: Sequence[int]) -> Tensor:
     """Zeros, to which updates are added at indices."""
-    return positions.scatter_nd(indices, updates, shape)
+    return index_update.scatter_nd(indices, updates, shape)
 
 
 def scatterndlike(like: Tensor, updates: Tensor, indices: Tensor) -> Tensor:
     """Zeros of the shape of `like`, to which updates are added at indices."""
-    return positions.scatter_nd(indices, updates, like.meta.shape)
+    return index_update.scatter_nd(indices, updates, like.meta.shape)
 
 
 def unfold_tensor(x: Tensor, dimension: int, size: int, step: int) -> Tensor:
@@ -362,7 +362,7 @@ def unsorted_segment_sum(
         x, (*x.meta.shape[:axis], ids.meta.shape[0], *x.meta.shape[axis + segment_ids.ndim :])
     )
     zeros = beside(x, np.zeros(shape, dtype=x.meta.dtype.np))
-    return searching.index_add(zeros, axis, ids, rows)
+    return gather_scatter.index_add(zeros, axis, ids, rows)
 
 
 def unsorted_segment_sum_like(
@@ -381,7 +381,7 @@ def embedding_renorm_(
         used = beside(input, np.zeros(input.meta.shape[0], dtype=np.bool_))
         marks = beside(input, np.ones(indices.numel(), dtype=np.bool_))
         flat = shaping.reshape(indices, (-1,))
-        is_used = positions.index_put(used, (flat,), marks)
+        is_used = index_update.index_put(used, (flat,), marks)
         is_long = arithmetic.gt(norms, max_norm) & shaping.unsqueeze(is_used, 1)
         input.copy_(mul(input, pick(is_long, div(max_norm, add(norms, 1e-7)), 1.0)))
     return input
@@ -446,7 +446,7 @@ def softmax_cross_entropy_grad(dy: Tensor, label: Tensor, prob: Tensor) -> Tenso
 def distributed_sparse_cross_entropy(prediction: Tensor, label: Tensor, depth: int = 0) -> Tensor:
     """-log(prediction[label]) over the last dim, whichever dim is split."""
     rows = shaping.reshape(prediction, (-1, prediction.meta.shape[-1]))
-    wanted = searching.gather(rows, 1, shaping.reshape(label, (-1, 1)))
+    wanted = gather_scatter.gather(rows, 1, shaping.reshape(label, (-1, 1)))
     return shaping.reshape(unary.neg(unary.log(wanted)), label.meta.shape)
 
 

@@ -20,8 +20,8 @@ from oneflow.functional.elementwise import round as rounded
 from oneflow.functional.from_data import beside
 from oneflow.functional.promotion import as_type
 from oneflow.functional.reduction import amax, amin
-from oneflow.functional.searching import where
 from oneflow.functional.shaping import reshape
+from oneflow.functional.sort_and_search import where
 from oneflow.ops import unary
 from oneflow.ops.binary import maximum
 from oneflow.tensor.grad_mode import no_grad

@@ -11,8 +11,8 @@ from oneflow.core.dtype import DType, DTypeLike, dtype_of, float32, tensor_buffe
 from oneflow.core.errors import ShapeError
 from oneflow.core.operand import Number
 from oneflow.core.size import Size
+from oneflow.functional.concat_split import stack
 from oneflow.functional.creation import full
-from oneflow.functional.joining import stack
 from oneflow.functional.shaping import reshape
 from oneflow.tensor.tensor import Tensor
 

@@ -7,10 +7,11 @@ from __future__ import annotations
 import builtins
 from collections.abc import Sequence
 
-from oneflow.functional import nn_layers, reduction, shaping
+from oneflow.functional import reduction, shaping
 from oneflow.functional.arithmetic import add, div, mul, sub
+from oneflow.functional.concat_split import stack
 from oneflow.functional.dims import one_dim
-from oneflow.functional.joining import stack
+from oneflow.functional.nn import layers as nn_layers
 from oneflow.functional.promotion import as_type
 from oneflow.ops import unary
 from oneflow.tensor.grad_mode import no_grad

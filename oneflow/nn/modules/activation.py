@@ -13,6 +13,7 @@ from typing import Any
 from oneflow.api import ROWS
 from oneflow.core.device import DeviceLike
 from oneflow.core.dtype import DTypeLike
+from oneflow.core.errors import ShapeError
 from oneflow.functional.creation import full
 from oneflow.nn import functional as F
 from oneflow.nn.module import Module
@@ -142,3 +143,12 @@ class RReLU(Module):
     def extra_repr(self) -> str:
         shown = f"lower={self.lower}, upper={self.upper}"
         return f"{shown}, inplace=True" if self.inplace else shown
+
+
+class Softmax2d(Module):
+    """Softmax over the channels of (N, C, H, W) or (C, H, W)."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        if input.ndim not in (3, 4):
+            raise ShapeError(f"Softmax2d: expected input to be 3D or 4D, got {input.meta}")
+        return F.softmax(input, -3)

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from oneflow.core.errors import ShapeError
+from oneflow.functional.concat_split import cat
 from oneflow.functional.elementwise import pick
-from oneflow.functional.joining import cat
-from oneflow.functional.nn_activation import log_softmax
+from oneflow.functional.gather_scatter import gather
+from oneflow.functional.nn.activation import log_softmax
 from oneflow.functional.reduction import argmax
-from oneflow.functional.searching import gather
 from oneflow.nn.module import Module
 from oneflow.nn.modules.containers import ModuleList, Sequential
 from oneflow.nn.modules.linear import Linear

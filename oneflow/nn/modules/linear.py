@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from oneflow.core.device import DeviceLike
 from oneflow.core.dtype import DTypeLike
+from oneflow.core.errors import ArgumentError
 from oneflow.functional.creation import empty
 from oneflow.nn import functional as F
 from oneflow.nn import init
@@ -74,3 +75,35 @@ def reset_weight_and_bias(weight: Tensor, bias: Tensor | None) -> None:
         fan_in = init.fans(weight.shape)[0]
         bound = 1 / math.sqrt(fan_in) if fan_in else 0.0
         init.uniform_(bias, -bound, bound)
+
+
+class Bilinear(Module):
+    """x1 @ weight[k] @ x2 + bias[k] for each output k; weight: (outputs, inputs1, inputs2)."""
+
+    def __init__(
+        self,
+        in1_features: int,
+        in2_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None:
+        super().__init__()
+        if in1_features <= 0:
+            raise ArgumentError(f"in1_features must be > 0, but got {in1_features}")
+        shape = (out_features, in1_features, in2_features)
+        self.weight = Parameter(empty(shape, device=device, dtype=dtype))
+        self.register_parameter(
+            "bias", Parameter(empty(shape[:1], device=device, dtype=dtype)) if bias else None
+        )
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the weight and the bias anew."""
+        bound = self.weight.shape[1] ** -0.5
+        for part in self.parameters():
+            init.uniform_(part, -bound, bound)
+
+    def forward(self, input1: Tensor, input2: Tensor) -> Tensor:
+        return F.bilinear(input1, input2, self.weight, self.bias)

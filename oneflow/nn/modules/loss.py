@@ -6,7 +6,7 @@ import inspect
 from typing import Any
 
 from oneflow.core.errors import ArgumentError
-from oneflow.functional.nn_ctc import Lengths, combined_margin_loss
+from oneflow.functional.nn.ctc import Lengths, combined_margin_loss
 from oneflow.functional.reduction import with_old_reduction
 from oneflow.nn import functional as F
 from oneflow.nn.module import Module

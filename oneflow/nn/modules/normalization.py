@@ -380,3 +380,14 @@ class InstanceNorm2d(_InstanceNorm):
 class InstanceNorm3d(_InstanceNorm):
     __doc__ = _InstanceNorm.__doc__
     ndims = (4, 5)
+
+
+class LocalResponseNorm(Module):
+    """Each element divided by the mean square of `size` channels around it, to a power."""
+
+    def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:
+        super().__init__()
+        self.size, self.alpha, self.beta, self.k = size, alpha, beta, k
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.local_response_norm(input, self.size, self.alpha, self.beta, self.k)

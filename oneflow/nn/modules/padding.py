@@ -80,3 +80,39 @@ class ReplicationPad1d(_Pad):
 class ReplicationPad2d(_Pad):
     __doc__ = _Pad.__doc__
     dims, mode = 2, "replicate"
+
+
+class ZeroPad1d(_Pad):
+    __doc__ = _Pad.__doc__
+    dims = 1
+
+
+class ZeroPad3d(_Pad):
+    __doc__ = _Pad.__doc__
+    dims = 3
+
+
+class ReflectionPad3d(_Pad):
+    __doc__ = _Pad.__doc__
+    dims, mode = 3, "reflect"
+
+
+class ReplicationPad3d(_Pad):
+    __doc__ = _Pad.__doc__
+    dims, mode = 3, "replicate"
+
+
+class CircularPad1d(_Pad):
+    __doc__ = _Pad.__doc__
+    dims: ClassVar[int] = 1
+    mode: ClassVar[str] = "circular"
+
+
+class CircularPad2d(CircularPad1d):
+    __doc__ = _Pad.__doc__
+    dims = 2
+
+
+class CircularPad3d(CircularPad1d):
+    __doc__ = _Pad.__doc__
+    dims = 3

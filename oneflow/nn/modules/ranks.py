@@ -10,8 +10,9 @@ from oneflow.core.errors import ShapeError
 from oneflow.core.no_effect import without_effect
 from oneflow.functional import arithmetic, creation
 from oneflow.functional.elementwise import cast, clone
-from oneflow.functional.searching import index_select, scatter, topk
+from oneflow.functional.gather_scatter import index_select, scatter
 from oneflow.functional.shaping import reshape
+from oneflow.functional.sort_and_search import topk
 from oneflow.nn.module import Module
 from oneflow.tensor.creation_like import layout_of
 from oneflow.tensor.grad_mode import no_grad

@@ -10,9 +10,9 @@ from oneflow.core.dtype import DTypeLike
 from oneflow.core.errors import ArgumentError, CallError, ShapeError
 from oneflow.core.operand import Tensors
 from oneflow.core.sbp import all_broadcast
+from oneflow.functional.concat_split import cat, chunk, stack, unbind
 from oneflow.functional.creation import empty, zeros
-from oneflow.functional.joining import cat, chunk, stack, unbind
-from oneflow.functional.searching import index_select
+from oneflow.functional.gather_scatter import index_select
 from oneflow.functional.shaping import transpose
 from oneflow.nn import functional as F
 from oneflow.nn import init

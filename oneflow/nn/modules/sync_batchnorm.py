@@ -10,8 +10,8 @@ from oneflow.core.config import current_config
 from oneflow.core.device import Device
 from oneflow.core.dtype import DTypeLike
 from oneflow.core.errors import ShapeError
+from oneflow.functional.concat_split import cat
 from oneflow.functional.from_data import tensor
-from oneflow.functional.joining import cat
 from oneflow.functional.shaping import reshape
 from oneflow.nn.module import Module
 from oneflow.nn.modules.normalization import _BatchNorm

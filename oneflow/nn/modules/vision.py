@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from oneflow.functional.dims import Size
-from oneflow.functional.nn_resizing import Factors
+from oneflow.functional.nn.resize import Factors
 from oneflow.nn import functional as F
 from oneflow.nn.module import Module
 from oneflow.tensor.tensor import Tensor
@@ -89,3 +89,25 @@ class UpsamplingBilinear2d(Upsample):
 
     def __init__(self, size: Size | None = None, scale_factor: Factors | None = None) -> None:
         super().__init__(size, scale_factor, "bilinear", True)
+
+
+class PixelUnshuffle(Module):
+    """(N, C, H, W) -> (N, C · r², H / r, W / r), r being downscale_factor."""
+
+    def __init__(self, downscale_factor: int) -> None:
+        super().__init__()
+        self.downscale_factor = downscale_factor
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.pixel_unshuffle(input, self.downscale_factor)
+
+
+class ChannelShuffle(Module):
+    """Channels of `groups` groups, one of each after the other."""
+
+    def __init__(self, groups: int) -> None:
+        super().__init__()
+        self.groups = groups
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.channel_shuffle(input, self.groups)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from oneflow.core.dtype import float32
+from oneflow.functional.concat_split import cat
 from oneflow.functional.elementwise import clamp, round
-from oneflow.functional.joining import cat
 from oneflow.nn import functional as F
 from oneflow.nn.module import Module
 from oneflow.nn.modules.conv import Conv2d

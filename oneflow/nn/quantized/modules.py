@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from oneflow.core.device import DeviceLike
 from oneflow.core.dtype import DTypeLike, uint8
 from oneflow.functional.creation import zeros as zeros_of
-from oneflow.functional.searching import index_select
+from oneflow.functional.gather_scatter import index_select
 from oneflow.nn.module import Module
 from oneflow.nn.modules.linear import Linear as FloatLinear
 from oneflow.nn.modules.sparse import Embedding as FloatEmbedding

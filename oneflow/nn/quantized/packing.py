@@ -7,7 +7,7 @@ from typing import NamedTuple
 from oneflow.core.dtype import float32, uint8
 from oneflow.core.errors import ArgumentError
 from oneflow.functional.elementwise import clamp, round
-from oneflow.functional.searching import where
+from oneflow.functional.sort_and_search import where
 from oneflow.ops.quantized import zero_of
 from oneflow.tensor.grad_mode import no_grad
 from oneflow.tensor.tensor import Tensor

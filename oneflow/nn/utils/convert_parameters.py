@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from oneflow.core.errors import ShapeError
-from oneflow.functional.joining import cat, narrow
+from oneflow.functional.concat_split import cat, narrow
 from oneflow.tensor.grad_mode import no_grad
 from oneflow.tensor.tensor import Tensor
 

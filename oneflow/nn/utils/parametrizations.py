@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from oneflow.functional.creation import randn
-from oneflow.functional.nn_layers import normalize
+from oneflow.functional.nn.layers import normalize
 from oneflow.functional.shaping import permute, reshape
 from oneflow.nn.module import Module
 from oneflow.nn.modules.conv import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d

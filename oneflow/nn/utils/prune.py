@@ -11,13 +11,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
+from oneflow.functional.concat_split import cat, narrow
 from oneflow.functional.creation import ones_like, rand, zeros_like
 from oneflow.functional.from_data import tensor
-from oneflow.functional.joining import cat, narrow
-from oneflow.functional.linalg import vector_norm
+from oneflow.functional.gather_scatter import scatter
+from oneflow.functional.linalg.norms import vector_norm
 from oneflow.functional.random_state import default_generator
-from oneflow.functional.searching import scatter, topk
 from oneflow.functional.shaping import expand, reshape
+from oneflow.functional.sort_and_search import topk
 from oneflow.nn.module import Module
 from oneflow.ops.unary import abs as absolute
 from oneflow.tensor.creation_like import layout_of

@@ -14,10 +14,10 @@ import numpy as np
 from oneflow.core.device import Device
 from oneflow.core.dtype import DType
 from oneflow.core.errors import ArgumentError, ShapeError
+from oneflow.functional.concat_split import cat, narrow, stack
 from oneflow.functional.creation import full
 from oneflow.functional.from_data import tensor
-from oneflow.functional.joining import cat, narrow, stack
-from oneflow.functional.searching import index_select
+from oneflow.functional.gather_scatter import index_select
 from oneflow.functional.shaping import reshape, transpose
 from oneflow.tensor.creation_like import layout_of
 from oneflow.tensor.tensor import Tensor, needs_data

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from oneflow.functional.dims import one_dim
-from oneflow.functional.linalg import vector_norm
+from oneflow.functional.linalg.norms import vector_norm
 from oneflow.nn.module import Module
 from oneflow.nn.parameter import Parameter
 from oneflow.tensor.tensor import Tensor

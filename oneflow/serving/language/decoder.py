@@ -13,9 +13,9 @@ import numpy as np
 
 from oneflow.core.errors import ModelError
 from oneflow.core.sbp import BROADCAST, Split
-from oneflow.functional.joining import cat, chunk
+from oneflow.functional.concat_split import cat, chunk
+from oneflow.functional.gather_scatter import index_select
 from oneflow.functional.reduction import argmax
-from oneflow.functional.searching import index_select
 from oneflow.nn import functional as F
 from oneflow.nn.module import Module
 from oneflow.nn.modules.containers import ModuleList

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from oneflow.core.dtype import float64, int64
-from oneflow.functional.joining import stack
+from oneflow.functional.concat_split import stack
 from oneflow.tensor.tensor import Tensor, wrap
 
 Array = np.ndarray[Any, Any]

@@ -11,20 +11,29 @@ from oneflow.core.errors import ArgumentError, DTypeError, ShapeError
 from oneflow.core.metrics import METRICS
 from oneflow.core.operand import Number
 from oneflow.functional.arithmetic import add, div, eq, mul, sub
+from oneflow.functional.concat_split import cat
 from oneflow.functional.creation import zeros
 from oneflow.functional.elementwise import clamp, pick
-from oneflow.functional.joining import cat
-from oneflow.functional.linear_algebra import matmul
+from oneflow.functional.gather_scatter import as_index, index_add
+from oneflow.functional.linalg.products import matmul
 from oneflow.functional.promotion import NARROW, as_type, together
 from oneflow.functional.reduction import mean, norm, var, widened
 from oneflow.functional.reduction import sum as total
-from oneflow.functional.searching import as_index, index_add
-from oneflow.functional.shaping import broadcast_tensors, expand, flip, pad_with, reshape, unsqueeze
+from oneflow.functional.shaping import (
+    broadcast_tensors,
+    expand,
+    flip,
+    pad_with,
+    permute,
+    reshape,
+    unsqueeze,
+)
+from oneflow.functional.strides import unfold_dim
 from oneflow.ops import batch_norm as batch_norm_ops
 from oneflow.ops import gather as gather_ops
 from oneflow.ops import layer_norm as norm_ops
 from oneflow.ops import matmul as matmul_ops
-from oneflow.ops import slicing
+from oneflow.ops import slicing, unary
 from oneflow.ops.compare import logical_and
 from oneflow.ops.unary import full_like, piecewise_linear, reciprocal
 from oneflow.tensor.creation_like import layout_of
@@ -391,3 +400,64 @@ def _pad_by_index(x: Tensor, dim: int, before: int, after: int, mode: str) -> Te
         left, right = (piecewise_linear(left), right) if before else (left, piecewise_linear(right))
     parts = [p for p, n in ((left, before), (x, 1), (right, after)) if n]
     return cat(parts, dim)
+
+
+# ---- layers --------------------------------------------------------------------------------------
+
+
+def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """out[..., k] = input1 @ weight[k] @ input2 + bias[k]."""
+    if input1.meta.shape[:-1] != input2.meta.shape[:-1]:
+        raise ShapeError(f"bilinear: {input1.meta} and {input2.meta} differ in leading dims")
+    k, m, n = weight.meta.shape
+    left = matmul(reshape(input1, (-1, m)), reshape(permute(weight, 1, 0, 2), (m, k * n)))
+    rows = reshape(left, (-1, k, n))
+    out = total(mul(rows, reshape(input2, (-1, 1, n))), 2)
+    out = reshape(out, (*input1.meta.shape[:-1], k))
+    return out if bias is None else add(out, bias)
+
+
+def local_response_norm(
+    input: Tensor,
+    size: int,
+    alpha: float | Tensor = 1e-4,
+    beta: float | Tensor = 0.75,
+    k: float | Tensor = 1.0,
+) -> Tensor:
+    """Divided by (k + alpha times the mean square of `size` channels) ** beta."""
+    if input.ndim < 3:
+        raise ShapeError(f"local_response_norm: expected 3D or higher tensor, got {input.meta}")
+    if not input.meta.numel:
+        return input
+    square = unary.square(input)
+    edges = [0, 0] * input.ndim
+    edges[2:4] = [size // 2, (size - 1) // 2]
+    padded = pad_with(square, tuple(edges), 0)
+    around = div(total(unfold_dim(padded, 1, size, 1), -1), size)
+    return div(input, add(mul(around, alpha), k) ** beta)
+
+
+def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
+    """(n, c, h * r, w * r) -> (n, c * r * r, h, w)."""
+    r = int(downscale_factor)
+    if input.ndim < 3:
+        raise ShapeError(
+            "pixel_unshuffle expects input to have at least 3 dimensions, but got input with "
+            f"{input.ndim} dimension(s): {input.meta}"
+        )
+    *lead, c, h, w = input.meta.shape
+    if r <= 0 or h % r or w % r:
+        raise ShapeError(f"pixel_unshuffle: {input.meta} is not divisible by {r}")
+    x = reshape(input, (*lead, c, h // r, r, w // r, r))
+    n = len(lead)
+    x = permute(x, *range(n), n, n + 2, n + 4, n + 1, n + 3)
+    return apart(reshape(x, (*lead, c * r * r, h // r, w // r)), input)
+
+
+def channel_shuffle(input: Tensor, groups: int) -> Tensor:
+    """Channels in another order: the first of each group, then the second of each, ..."""
+    if input.ndim < 3 or groups < 1 or input.meta.shape[1] % groups:
+        raise ShapeError(f"channel_shuffle: {input.meta} has no {groups} groups of channels")
+    n, c, *rest = input.meta.shape
+    x = reshape(input, (n, groups, c // groups, *rest))
+    return apart(reshape(x.transpose(1, 2), (n, c, *rest)), input)

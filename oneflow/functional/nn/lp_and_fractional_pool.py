@@ -10,16 +10,16 @@ import numpy as np
 
 from oneflow.core.dtype import int64
 from oneflow.core.errors import ArgumentError, ShapeError
+from oneflow.functional.concat_split import cat
 from oneflow.functional.creation import rand
 from oneflow.functional.dims import Size, spatial_sizes
 from oneflow.functional.from_data import beside
-from oneflow.functional.joining import cat
-from oneflow.functional.nn_windows import avg_pool1d, avg_pool2d, avg_pool3d
+from oneflow.functional.gather_scatter import gather
+from oneflow.functional.nn.convolution_and_pool import avg_pool1d, avg_pool2d, avg_pool3d
+from oneflow.functional.nn.window_dims import batched, over_dims, unbatched, window_strides
 from oneflow.functional.promotion import as_type
 from oneflow.functional.reduction import max as largest
-from oneflow.functional.searching import gather
 from oneflow.functional.shaping import expand, permute, reshape
-from oneflow.functional.windows import batched, over_dims, unbatched, window_strides
 from oneflow.ops.unary import floor, full_like, piecewise_linear, relu
 from oneflow.tensor.creation_like import layout_of
 from oneflow.tensor.tensor import Tensor

@@ -11,7 +11,7 @@ from oneflow.functional.arithmetic import div, mul
 from oneflow.functional.complex_numbers import abs as size_of
 from oneflow.functional.dims import many_dims
 from oneflow.functional.elementwise import masked_fill
-from oneflow.functional.matrices import inv_ex, svdvals
+from oneflow.functional.linalg.matrices import inv_ex, svdvals
 from oneflow.functional.reduction import amax, amin
 from oneflow.functional.reduction import norm as reduce_norm
 from oneflow.functional.reduction import sum as total

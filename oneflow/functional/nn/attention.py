@@ -10,7 +10,7 @@ from oneflow.core.dtype import bool_, float32
 from oneflow.core.errors import ShapeError
 from oneflow.functional.arithmetic import add, gt, mul
 from oneflow.functional.elementwise import clamp, pick
-from oneflow.functional.nn_activation import dropout, softmax
+from oneflow.functional.nn.activation import dropout, softmax
 from oneflow.functional.promotion import as_type
 from oneflow.functional.reduction import any as any_of
 from oneflow.functional.shaping import repeat_interleave, reshape, tril

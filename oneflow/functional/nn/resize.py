@@ -12,9 +12,9 @@ from oneflow.core.dtype import float64, uint8
 from oneflow.core.errors import ArgumentError, DTypeError
 from oneflow.functional.dims import Size, one_dim, spatial_sizes
 from oneflow.functional.from_data import beside
-from oneflow.functional.linear_algebra import matmul
+from oneflow.functional.gather_scatter import index_select
+from oneflow.functional.linalg.products import matmul
 from oneflow.functional.promotion import as_type
-from oneflow.functional.searching import index_select
 from oneflow.functional.shaping import reshape
 from oneflow.kernels.array import Array
 from oneflow.kernels.neighbours import weights

@@ -1,23 +1,11 @@
-"""Layers that PyTorch has and OneFlow has not, over functions of the same names."""
+"""Losses with margins, and likelihoods of distributions, over functions of the same names."""
 
 from __future__ import annotations
 
-from typing import ClassVar
-
-from oneflow.core.device import DeviceLike
-from oneflow.core.dtype import DTypeLike
-from oneflow.core.errors import ArgumentError, ShapeError
-from oneflow.functional.creation import empty
-from oneflow.functional.nn_more_loss import Distance
+from oneflow.functional.nn.margin_loss import Distance
 from oneflow.nn import functional as F
-from oneflow.nn import init
-from oneflow.nn.module import Module
 from oneflow.nn.modules.loss import _Loss, _WeightedLoss
-from oneflow.nn.modules.padding import _Pad
-from oneflow.nn.parameter import Parameter
 from oneflow.tensor.tensor import Tensor
-
-# ---- losses --------------------------------------------------------------------------------------
 
 
 class HuberLoss(_Loss):
@@ -157,119 +145,3 @@ class TripletMarginWithDistanceLoss(_Loss):
             swap=self.swap,
             reduction=self.reduction,
         )
-
-
-# ---- other layers --------------------------------------------------------------------------------
-
-
-class Bilinear(Module):
-    """x1 @ weight[k] @ x2 + bias[k] for each output k; weight: (outputs, inputs1, inputs2)."""
-
-    def __init__(
-        self,
-        in1_features: int,
-        in2_features: int,
-        out_features: int,
-        bias: bool = True,
-        device: DeviceLike | None = None,
-        dtype: DTypeLike | None = None,
-    ) -> None:
-        super().__init__()
-        if in1_features <= 0:
-            raise ArgumentError(f"in1_features must be > 0, but got {in1_features}")
-        shape = (out_features, in1_features, in2_features)
-        self.weight = Parameter(empty(shape, device=device, dtype=dtype))
-        self.register_parameter(
-            "bias", Parameter(empty(shape[:1], device=device, dtype=dtype)) if bias else None
-        )
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw the weight and the bias anew."""
-        bound = self.weight.shape[1] ** -0.5
-        for part in self.parameters():
-            init.uniform_(part, -bound, bound)
-
-    def forward(self, input1: Tensor, input2: Tensor) -> Tensor:
-        return F.bilinear(input1, input2, self.weight, self.bias)
-
-
-class LocalResponseNorm(Module):
-    """Each element divided by the mean square of `size` channels around it, to a power."""
-
-    def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:
-        super().__init__()
-        self.size, self.alpha, self.beta, self.k = size, alpha, beta, k
-
-    def forward(self, input: Tensor) -> Tensor:
-        return F.local_response_norm(input, self.size, self.alpha, self.beta, self.k)
-
-
-class Softmax2d(Module):
-    """Softmax over the channels of (N, C, H, W) or (C, H, W)."""
-
-    def forward(self, input: Tensor) -> Tensor:
-        if input.ndim not in (3, 4):
-            raise ShapeError(f"Softmax2d: expected input to be 3D or 4D, got {input.meta}")
-        return F.softmax(input, -3)
-
-
-class PixelUnshuffle(Module):
-    """(N, C, H, W) -> (N, C · r², H / r, W / r), r being downscale_factor."""
-
-    def __init__(self, downscale_factor: int) -> None:
-        super().__init__()
-        self.downscale_factor = downscale_factor
-
-    def forward(self, input: Tensor) -> Tensor:
-        return F.pixel_unshuffle(input, self.downscale_factor)
-
-
-class ChannelShuffle(Module):
-    """Channels of `groups` groups, one of each after the other."""
-
-    def __init__(self, groups: int) -> None:
-        super().__init__()
-        self.groups = groups
-
-    def forward(self, input: Tensor) -> Tensor:
-        return F.channel_shuffle(input, self.groups)
-
-
-# ---- paddings ------------------------------------------------------------------------------------
-
-
-class ZeroPad1d(_Pad):
-    __doc__ = _Pad.__doc__
-    dims = 1
-
-
-class ZeroPad3d(_Pad):
-    __doc__ = _Pad.__doc__
-    dims = 3
-
-
-class ReflectionPad3d(_Pad):
-    __doc__ = _Pad.__doc__
-    dims, mode = 3, "reflect"
-
-
-class ReplicationPad3d(_Pad):
-    __doc__ = _Pad.__doc__
-    dims, mode = 3, "replicate"
-
-
-class CircularPad1d(_Pad):
-    __doc__ = _Pad.__doc__
-    dims: ClassVar[int] = 1
-    mode: ClassVar[str] = "circular"
-
-
-class CircularPad2d(CircularPad1d):
-    __doc__ = _Pad.__doc__
-    dims = 2
-
-
-class CircularPad3d(CircularPad1d):
-    __doc__ = _Pad.__doc__
-    dims = 3

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from oneflow.core.dtype import DTypeLike
 from oneflow.core.errors import ArgumentError, ShapeError
 from oneflow.functional.arithmetic import add, div, mul, sub
+from oneflow.functional.concat_split import chunk
 from oneflow.functional.creation import ones, rand
 from oneflow.functional.dims import one_dim
 from oneflow.functional.elementwise import (
@@ -15,12 +16,11 @@ from oneflow.functional.elementwise import (
     masked_fill,
     pick,
 )
-from oneflow.functional.joining import chunk
 from oneflow.functional.promotion import rounded_once
 from oneflow.functional.random_state import Generator, next_seed
 from oneflow.functional.reduction import argmax
-from oneflow.functional.searching import one_hot
 from oneflow.functional.shaping import movedim, reshape, transpose
+from oneflow.functional.sort_and_search import one_hot
 from oneflow.ops import activation, compare, unary
 from oneflow.ops import dropout as dropout_ops
 from oneflow.ops import softmax as softmax_ops

@@ -12,11 +12,11 @@ from oneflow.core.errors import ShapeError
 from oneflow.functional.arithmetic import add, div, ne, sub
 from oneflow.functional.elementwise import clamp, masked_fill, pick
 from oneflow.functional.from_data import beside
+from oneflow.functional.gather_scatter import gather, scatter
 from oneflow.functional.promotion import as_type
 from oneflow.functional.reduction import amax as largest
 from oneflow.functional.reduction import argmax, cumsum, logsumexp, mean, reduced
 from oneflow.functional.reduction import sum as total
-from oneflow.functional.searching import gather, scatter
 from oneflow.functional.shaping import reshape, transpose, unsqueeze
 from oneflow.ops import ctc as ops
 from oneflow.ops import unary

@@ -12,10 +12,16 @@ from oneflow.core.errors import ShapeError
 from oneflow.functional.creation import zeros
 from oneflow.functional.dims import Size, spatial_sizes
 from oneflow.functional.from_data import beside
+from oneflow.functional.gather_scatter import gather, scatter
+from oneflow.functional.nn.window_dims import (
+    adaptive_sizes,
+    batched,
+    over_dims,
+    unbatched,
+    window_strides,
+)
 from oneflow.functional.reduction import max as largest
-from oneflow.functional.searching import gather, scatter
 from oneflow.functional.shaping import expand, permute, reshape
-from oneflow.functional.windows import adaptive_sizes, batched, over_dims, unbatched, window_strides
 from oneflow.ops import gather as gather_ops
 from oneflow.ops.unary import piecewise_linear
 from oneflow.tensor.creation_like import layout_of

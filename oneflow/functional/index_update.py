@@ -11,22 +11,21 @@ from oneflow.core import dtype as dtypes
 from oneflow.core.errors import ArgumentError, DTypeError, ShapeError
 from oneflow.core.operand import Number
 from oneflow.functional.arithmetic import div, eq, sub
+from oneflow.functional.concat_split import cat
 from oneflow.functional.creation import arange, zeros
 from oneflow.functional.dims import one_dim
 from oneflow.functional.elementwise import clone, masked_fill, pick
-from oneflow.functional.indexing import setitem
-from oneflow.functional.joining import cat
-from oneflow.functional.promotion import as_type
-from oneflow.functional.reduction import amax, amin, cumsum, prod
-from oneflow.functional.searching import (
+from oneflow.functional.gather_scatter import (
     as_index,
-    nonzero,
     positive,
     scatter,
     scatter_add,
     tuple_index,
     within,
 )
+from oneflow.functional.indexing import setitem
+from oneflow.functional.promotion import as_type
+from oneflow.functional.reduction import amax, amin, cumsum, prod
 from oneflow.functional.shaping import (
     broadcast_tensors,
     diagonal,
@@ -36,6 +35,7 @@ from oneflow.functional.shaping import (
     stretched,
     unsqueeze,
 )
+from oneflow.functional.sort_and_search import nonzero
 from oneflow.ops import gather as gather_ops
 from oneflow.tensor.creation_like import layout_of
 from oneflow.tensor.tensor import Tensor

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 
 from oneflow.core.errors import ArgumentError, ShapeError
 from oneflow.functional.arithmetic import add, mul
+from oneflow.functional.concat_split import cat, chunk, narrow
 from oneflow.functional.elementwise import pick
-from oneflow.functional.joining import cat, chunk, narrow
-from oneflow.functional.nn_activation import dropout, softmax
-from oneflow.functional.nn_attention import scaled_dot_product_attention
-from oneflow.functional.nn_layers import linear, pad
+from oneflow.functional.nn.activation import dropout, softmax
+from oneflow.functional.nn.attention import scaled_dot_product_attention
+from oneflow.functional.nn.layers import linear, pad
 from oneflow.functional.promotion import as_type
 from oneflow.functional.reduction import mean
 from oneflow.functional.shaping import expand, permute, reshape, squeeze, transpose, unsqueeze

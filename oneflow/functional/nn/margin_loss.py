@@ -1,4 +1,4 @@
-"""More losses, and layers that PyTorch has besides."""
+"""Losses with margins, and likelihoods of distributions."""
 
 from __future__ import annotations
 
@@ -8,18 +8,15 @@ from collections.abc import Callable
 from oneflow.core.errors import ArgumentError, CallError, ShapeError
 from oneflow.functional.arithmetic import add, div, mul, sub
 from oneflow.functional.elementwise import clamp, masked_fill, pick
-from oneflow.functional.linear_algebra import matmul
-from oneflow.functional.nn_layers import pairwise_distance
+from oneflow.functional.gather_scatter import as_index, gather, within
+from oneflow.functional.nn.layers import pairwise_distance
 from oneflow.functional.promotion import as_float, as_type, together
 from oneflow.functional.reduction import check_reduction, mean, reduced
 from oneflow.functional.reduction import sum as total
-from oneflow.functional.searching import as_index, gather, within
-from oneflow.functional.shaping import pad_with, permute, reshape, unsqueeze
-from oneflow.functional.sliding import unfold_dim
+from oneflow.functional.shaping import reshape, unsqueeze
 from oneflow.ops import binary, unary
 from oneflow.ops.activation import logsigmoid
 from oneflow.tensor.tensor import Tensor
-from oneflow.tensor.views import apart
 
 Distance = Callable[[Tensor, Tensor], Tensor]
 
@@ -225,64 +222,3 @@ def triplet_margin_with_distance_loss(
     if swap:
         far = binary.minimum(far, measure(positive, negative))
     return reduced(clamp(add(sub(near, far), margin), min=0.0), reduction)
-
-
-# ---- layers --------------------------------------------------------------------------------------
-
-
-def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """out[..., k] = input1 @ weight[k] @ input2 + bias[k]."""
-    if input1.meta.shape[:-1] != input2.meta.shape[:-1]:
-        raise ShapeError(f"bilinear: {input1.meta} and {input2.meta} differ in leading dims")
-    k, m, n = weight.meta.shape
-    left = matmul(reshape(input1, (-1, m)), reshape(permute(weight, 1, 0, 2), (m, k * n)))
-    rows = reshape(left, (-1, k, n))
-    out = total(mul(rows, reshape(input2, (-1, 1, n))), 2)
-    out = reshape(out, (*input1.meta.shape[:-1], k))
-    return out if bias is None else add(out, bias)
-
-
-def local_response_norm(
-    input: Tensor,
-    size: int,
-    alpha: float | Tensor = 1e-4,
-    beta: float | Tensor = 0.75,
-    k: float | Tensor = 1.0,
-) -> Tensor:
-    """Divided by (k + alpha times the mean square of `size` channels) ** beta."""
-    if input.ndim < 3:
-        raise ShapeError(f"local_response_norm: expected 3D or higher tensor, got {input.meta}")
-    if not input.meta.numel:
-        return input
-    square = unary.square(input)
-    edges = [0, 0] * input.ndim
-    edges[2:4] = [size // 2, (size - 1) // 2]
-    padded = pad_with(square, tuple(edges), 0)
-    around = div(total(unfold_dim(padded, 1, size, 1), -1), size)
-    return div(input, add(mul(around, alpha), k) ** beta)
-
-
-def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
-    """(n, c, h * r, w * r) -> (n, c * r * r, h, w)."""
-    r = int(downscale_factor)
-    if input.ndim < 3:
-        raise ShapeError(
-            "pixel_unshuffle expects input to have at least 3 dimensions, but got input with "
-            f"{input.ndim} dimension(s): {input.meta}"
-        )
-    *lead, c, h, w = input.meta.shape
-    if r <= 0 or h % r or w % r:
-        raise ShapeError(f"pixel_unshuffle: {input.meta} is not divisible by {r}")
-    x = reshape(input, (*lead, c, h // r, r, w // r, r))
-    n = len(lead)
-    x = permute(x, *range(n), n, n + 2, n + 4, n + 1, n + 3)
-    return apart(reshape(x, (*lead, c * r * r, h // r, w // r)), input)
-
-
-def channel_shuffle(input: Tensor, groups: int) -> Tensor:
-    """Channels in another order: the first of each group, then the second of each, ..."""
-    if input.ndim < 3 or groups < 1 or input.meta.shape[1] % groups:
-        raise ShapeError(f"channel_shuffle: {input.meta} has no {groups} groups of channels")
-    n, c, *rest = input.meta.shape
-    x = reshape(input, (n, groups, c // groups, *rest))
-    return apart(reshape(x.transpose(1, 2), (n, c, *rest)), input)

@@ -9,17 +9,18 @@ import numpy as np
 from oneflow.core.dtype import int64
 from oneflow.core.errors import ArgumentError, ShapeError
 from oneflow.functional.arithmetic import eq
+from oneflow.functional.concat_split import cat
 from oneflow.functional.creation import full, zeros
 from oneflow.functional.elementwise import clamp, pick
 from oneflow.functional.from_data import beside
-from oneflow.functional.joining import cat
-from oneflow.functional.nn_layers import embedding
-from oneflow.functional.positions import index_reduce
+from oneflow.functional.gather_scatter import as_index, index_add, within
+from oneflow.functional.index_update import index_reduce
+from oneflow.functional.nn.layers import embedding
 from oneflow.functional.promotion import as_type
 from oneflow.functional.reduction import amax
 from oneflow.functional.reduction import sum as total
-from oneflow.functional.searching import as_index, index_add, searchsorted, within
 from oneflow.functional.shaping import reshape, unsqueeze
+from oneflow.functional.sort_and_search import searchsorted
 from oneflow.ops.unary import full_like, logical_not
 from oneflow.tensor.creation_like import layout_of
 from oneflow.tensor.tensor import Tensor

@@ -12,9 +12,9 @@ from oneflow.core.errors import ArgumentError, DTypeError, ShapeError
 from oneflow.core.operand import DimLike
 from oneflow.functional.creation import randn
 from oneflow.functional.dims import many_dims
-from oneflow.functional.linear_algebra import matmul
-from oneflow.functional.matrices import adjoint, qr, refuse, solve, solve_triangular, svd
-from oneflow.functional.searching import take_along_dim
+from oneflow.functional.gather_scatter import take_along_dim
+from oneflow.functional.linalg.matrices import adjoint, qr, refuse, solve, solve_triangular, svd
+from oneflow.functional.linalg.products import matmul
 from oneflow.functional.shaping import (
     broadcast_shapes,
     expand,

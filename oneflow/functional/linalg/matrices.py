@@ -12,7 +12,7 @@ from oneflow.core.errors import ArgumentError, LinAlgError, ShapeError
 from oneflow.functional.arithmetic import add, mul
 from oneflow.functional.complex_numbers import conj
 from oneflow.functional.elementwise import clone, masked_fill, pick
-from oneflow.functional.linear_algebra import matmul
+from oneflow.functional.linalg.products import matmul
 from oneflow.functional.promotion import as_type
 from oneflow.functional.reduction import amax
 from oneflow.functional.reduction import any as any_of

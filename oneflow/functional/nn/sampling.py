@@ -16,7 +16,7 @@ from oneflow.functional.arithmetic import add, div, fmod, mul, sub
 from oneflow.functional.dims import Size, spatial_sizes
 from oneflow.functional.elementwise import clamp, masked_fill, pick
 from oneflow.functional.from_data import beside
-from oneflow.functional.linear_algebra import matmul
+from oneflow.functional.linalg.products import matmul
 from oneflow.functional.promotion import as_type
 from oneflow.functional.shaping import expand, reshape, unsqueeze
 from oneflow.kernels.cubic import cubic_weights

@@ -9,8 +9,8 @@ from typing import cast
 from oneflow.core.errors import ArgumentError, CallError, DTypeError, ShapeError
 from oneflow.core.operand import Number, Tensors
 from oneflow.functional.arithmetic import add, mul
+from oneflow.functional.concat_split import stack, unbind
 from oneflow.functional.dims import listed, one_dim
-from oneflow.functional.joining import stack, unbind
 from oneflow.functional.promotion import as_type, meet
 from oneflow.functional.reduction import sum as total
 from oneflow.functional.results import into

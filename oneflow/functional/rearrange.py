@@ -1,4 +1,4 @@
-"""More arrangements: blocks, products of sets, triangles, rotations, and parts of tensors."""
+"""Arrangements: blocks, products of sets, triangles, rotations, and parts of tensors."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from oneflow.core.dtype import DType, bool_, dtype_of
 from oneflow.core.errors import ArgumentError, ShapeError
 from oneflow.functional.arithmetic import add, mul
 from oneflow.functional.complex_numbers import conj
+from oneflow.functional.concat_split import cat, chunk, narrow, split, stack, tensor_split, unbind
 from oneflow.functional.creation import empty, zeros_like
 from oneflow.functional.dims import argument_dims, one_dim
 from oneflow.functional.elementwise import clone
 from oneflow.functional.from_data import beside, place
-from oneflow.functional.joining import cat, chunk, narrow, split, stack, tensor_split, unbind
-from oneflow.functional.linear_algebra import bmm, matmul, mv, outer, tensordot
+from oneflow.functional.gather_scatter import index_select
+from oneflow.functional.linalg.products import bmm, matmul, mv, outer, tensordot
 from oneflow.functional.promotion import as_type
 from oneflow.functional.reduction import sum as total
-from oneflow.functional.searching import index_select, sort
 from oneflow.functional.shaping import (
     diag_embed,
     diagonal,
@@ -36,7 +36,8 @@ from oneflow.functional.shaping import (
     unsqueeze,
     view,
 )
-from oneflow.functional.sliding import as_strided, unfold_dim
+from oneflow.functional.sort_and_search import sort
+from oneflow.functional.strides import as_strided, unfold_dim
 from oneflow.tensor.tensor import Tensor
 
 Places: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from oneflow.core.errors import ArgumentError, DTypeError, ShapeError
 from oneflow.functional.arithmetic import add, div, mul, sub
 from oneflow.functional.elementwise import clamp, masked_fill
-from oneflow.functional.nn_activation import log_softmax
+from oneflow.functional.gather_scatter import as_index, index_select
+from oneflow.functional.nn.activation import log_softmax
 from oneflow.functional.promotion import as_type, together
 from oneflow.functional.reduction import norm, reduced, weighted
 from oneflow.functional.reduction import sum as total
-from oneflow.functional.searching import as_index, index_select
 from oneflow.functional.shaping import broadcast_tensors, flatten, movedim, reshape
 from oneflow.ops import compare
 from oneflow.ops import cross_entropy as ops

@@ -9,8 +9,14 @@ from oneflow.core.dtype import category
 from oneflow.core.errors import DTypeError, ShapeError
 from oneflow.functional.arithmetic import add
 from oneflow.functional.dims import Size, spatial_sizes
+from oneflow.functional.nn.window_dims import (
+    adaptive_sizes,
+    batched,
+    over_dims,
+    unbatched,
+    window_strides,
+)
 from oneflow.functional.shaping import pad_with, reshape
-from oneflow.functional.windows import adaptive_sizes, batched, over_dims, unbatched, window_strides
 from oneflow.ops import conv as conv_ops
 from oneflow.ops import pool as pool_ops
 from oneflow.tensor.tensor import Tensor

@@ -1,0 +1,1 @@
+"""Matrices: products, norms, factors, solutions, as `flow.linalg` has them."""

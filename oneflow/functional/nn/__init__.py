@@ -1,0 +1,1 @@
+"""Functions of layers: what `nn.functional` shows."""

@@ -267,7 +267,7 @@ def execute(found: Job, rank: int, timeout: float, words: tuple[str, ...]) -> No
 @output_option
 @click.option(
     "--by",
-    type=click.Choice(["user", "day", "name"]),
+    type=click.Choice(["user", "day", "name", "queue"]),
     multiple=True,
     default=("user",),
     show_default=True,

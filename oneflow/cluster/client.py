@@ -43,7 +43,7 @@ PAGE = 100
 
 @dataclass(frozen=True)
 class UsageRow:
-    """The use that some jobs made of devices. keys: user, day or name, as it was asked for.
+    """The use that some jobs made of devices. keys: user, day, name or queue, as it was asked for.
 
     jobs, attempts: that ran then. device_s: devices times seconds in which their ranks ran.
     """
@@ -224,7 +224,8 @@ class Cluster:
         return [record_from_proto(job) for job in reply.jobs], reply.cursor
 
     def usage(self, by: Sequence[str] = ("user",), since: float = 0.0) -> list[UsageRow]:
-        """Return the use of devices, a row for each user, day (of UTC) or name and type of device.
+        """Return the use of devices, a row for each user, day (of UTC), name or queue and type of
+        device.
 
         Of the token's own jobs, or with an admin's of all, also of jobs that were removed since.
 

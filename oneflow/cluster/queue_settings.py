@@ -18,7 +18,7 @@ RANGES = {
     "max_priority": (-MAX_PRIORITY, MAX_PRIORITY),
 }
 """The least and the most of whole numbers."""
-KEYS = (*RANGES, "max_time_limit", "users")
+KEYS = (*RANGES, "max_time_limit", "users", "share", "user_shares")
 
 
 def checked_queues(given: object, where: str) -> dict[str, dict[str, Any]]:
@@ -49,6 +49,16 @@ def _check(name: str, table: Mapping[str, Any], where: str) -> None:
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
             raise ConfigError(f"{where}.{key}: {value!r} is no whole number from {low} to {high}")
     parse_duration(table.get("max_time_limit", 0), f"{where}.max_time_limit")
+    shares = table.get("user_shares", {})
+    if not isinstance(shares, dict):
+        raise ConfigError(f"{where}.user_shares: {shares!r} is not a table of users")
+    for key, share in {"share": table.get("share", 1), **shares}.items():
+        if (
+            isinstance(share, bool)
+            or not isinstance(share, (int, float))
+            or not 1e-6 <= share <= 1e6
+        ):
+            raise ConfigError(f"{where}: the share of {key}, {share!r}, is not a number above 0")
     users = table.get("users", [])
     if not isinstance(users, list) or not all(isinstance(user, str) for user in users):
         raise ConfigError(f"{where}.users: {users!r} is not a list of names of tokens")

@@ -66,6 +66,12 @@ KEYS = (
     Key("scheduler.hosts", "list", (), "more names under which /metrics may be asked for"),
     Key("scheduler.queued_per_token", "count", 100, "jobs of one token that may be queued"),
     Key("scheduler.queues", "queues", {}, "queues of jobs, a table [scheduler.queues.NAME] each"),
+    Key(
+        "scheduler.usage_half_life",
+        "duration",
+        7 * 86400.0,
+        "time after which use counts half in fair share; 0: first come, first served",
+    ),
     Key("scheduler.requests_per_s", "number", 20.0, "requests of one token in a second"),
     Key("scheduler.streams_per_token", "count", 64, "streams (logs, watches) of one token at once"),
     Key("scheduler.max_time_limit", "duration", 0.0, "longest time limit of a job; 0: any"),

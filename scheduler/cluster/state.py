@@ -42,6 +42,7 @@ from oneflow.scheduler.jobs.events import (
     TellWelcome,
     Told,
 )
+from oneflow.scheduler.jobs.ledger import FORGOTTEN
 from oneflow.scheduler.jobs.messages import prepare_message
 from oneflow.scheduler.jobs.records import JobRecord, JobSpec, JobState, TokenRecord
 from oneflow.scheduler.jobs.store import SqliteStore
@@ -80,6 +81,8 @@ class State:
         database = SqliteStore(folder / DATABASE)
         try:
             loaded, tokens = database.load(), database.tokens()
+            counted_s = FORGOTTEN * settings.table.usage_half_life_s
+            uses = database.uses(time.time() - counted_s) if counted_s else []
             self.audit = Audit(
                 folder / AUDIT_FILE,
                 max_nbytes=settings.audit_nbytes,
@@ -105,6 +108,7 @@ class State:
             loaded.drained,
             loaded.wall,
             loaded.journal,
+            uses,
         )
         wrote = self.metrics.writes[()].observe
         self.driver = Driver(table, database, performer.perform, wrote)

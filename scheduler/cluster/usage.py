@@ -1,4 +1,4 @@
-"""Accounts of the use of jobs: device-seconds by user, day and name, also of forgotten jobs."""
+"""Accounts of the use of jobs: device-seconds by user, day, name, queue; also of forgotten jobs."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from oneflow.core.errors import ProtocolError
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.cluster.auth import Caller
 from oneflow.scheduler.cluster.driver import Driver
-from oneflow.scheduler.jobs.records import Use
+from oneflow.scheduler.jobs.records import DEFAULT_QUEUE, Use
 
-KINDS = ("user", "day", "name")
+KINDS = ("user", "day", "name", "queue")
 MAX_ROWS = 10_000
 DAY_S = 86_400.0
 
@@ -49,7 +49,7 @@ class Usage:
             spec, ran_s = record.spec, attempt.ran_until(now) - record.ran_s
             yield Use(
                 record.id, record.life, record.attempt, record.owner, spec.name, spec.device_type,
-                len(attempt.ranks), record.attempt_started_at, max(ran_s, 0.0),
+                len(attempt.ranks), record.attempt_started_at, max(ran_s, 0.0), record.queue,
             )  # fmt: skip
 
 
@@ -66,6 +66,7 @@ def account(uses: Iterable[Use], by: Sequence[str], since: float) -> pb.UsageRep
     for use in uses:
         for day, seconds in _days(use, since, "day" in by):
             facts = {"user": use.owner, "day": day, "name": use.name}
+            facts["queue"] = use.queue or DEFAULT_QUEUE
             found = sums.setdefault((*(facts[kind] for kind in by), use.device_type), _Sum())
             found.jobs.add((use.job_id, use.life))
             found.attempts.add(_key(use))

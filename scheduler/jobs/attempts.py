@@ -103,19 +103,21 @@ class Attempts:
             attempt.started_at = now
             since = record.attempt_started_at or wall
             attempt.ran_s = record.ran_s + max(wall - since, 0.0)
-        self._enter(attempt)
+        self._enter(attempt, attempt.ran_s - record.ran_s if is_started else 0.0)
         if record.state is JobState.CANCELLING:
             self.stop(attempt, Intent.CANCEL, "the job is cancelled")
 
-    def _enter(self, attempt: Attempt) -> None:
+    def _enter(self, attempt: Attempt, before_s: float = 0.0) -> None:
+        """before_s: seconds for which it has gone on."""
         self.live[attempt.job_id] = attempt
-        self.desk.ledger.add(self.desk.jobs[attempt.job_id], len(attempt.ranks))
+        record, now = self.desk.jobs[attempt.job_id], self.desk.now
+        self.desk.ledger.add(record, len(attempt.ranks), now, before_s)
 
     def leave(self, job_id: str) -> Attempt | None:
         """Return the job's attempt, which goes on no longer; None if there is none."""
         attempt = self.live.pop(job_id, None)
         if attempt is not None:
-            self.desk.ledger.add(self.desk.jobs[job_id], -len(attempt.ranks))
+            self.desk.ledger.add(self.desk.jobs[job_id], -len(attempt.ranks), self.desk.now)
         return attempt
 
     def _ranks(self, record: JobRecord, phase: RankPhase) -> list[Rank]:

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from oneflow.scheduler.jobs.ending import end_cancelled
-from oneflow.scheduler.jobs.queue import queue_order
 from oneflow.scheduler.jobs.records import Before, JobRecord, JobState
+from oneflow.scheduler.jobs.shares import fair_order
 from oneflow.scheduler.jobs.step_context import StepContext
 
 WAITING = (JobState.QUEUED, JobState.RESTARTING)
@@ -22,7 +22,7 @@ def due_jobs(desk: StepContext) -> list[JobRecord]:
     """
     waiting = [job.id for job in desk.jobs.values() if job.state in WAITING]
     due = [desk.jobs[job_id] for job_id in waiting if _is_due(desk, job_id)]
-    return _within_arrays(desk, queue_order(due))
+    return _within_arrays(desk, fair_order(due, desk.settings.queues, desk.ledger, desk.now))
 
 
 def _within_arrays(desk: StepContext, due: Iterable[JobRecord]) -> list[JobRecord]:

@@ -46,6 +46,7 @@ def _use(record: JobRecord, attempt: Attempt) -> Use:
         devices=len(attempt.ranks),
         started_at=record.attempt_started_at,
         ran_s=max(attempt.ran_until(attempt.over_at) - record.ran_s, 0.0),
+        queue=record.queue,
     )
 
 

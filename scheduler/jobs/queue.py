@@ -1,7 +1,7 @@
 """The choice of the jobs that run next, and of their devices. Pure: the same jobs and devices give
 the same answer.
 
-* Higher priority first, first come first within one.
+* In the order in which the jobs are given: see shares.py.
 * A job starts on all its devices at once or not at all, on one node if it fits on one.
 * An elastic job starts on as many devices as it may have and are free.
 * A job that names nodes or labels gets devices of such nodes only.
@@ -17,7 +17,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from oneflow.scheduler.jobs.quotas import Ledger, Quotas
+from oneflow.scheduler.jobs.ledger import Ledger
+from oneflow.scheduler.jobs.quotas import Quotas
 from oneflow.scheduler.jobs.records import (
     Assignment,
     DaemonRecord,
@@ -196,11 +197,6 @@ def _allows(spec: JobSpec, device: Device) -> bool:
     is_named = not spec.only_nodes or device.node in spec.only_nodes
     is_excluded = device.node in spec.exclude_nodes
     return is_named and not is_excluded and set(spec.require_labels) <= set(device.labels)
-
-
-def queue_order(jobs: Iterable[JobRecord]) -> list[JobRecord]:
-    """`jobs` (in the order they came) as they are to be started."""
-    return sorted(jobs, key=lambda job: -job.priority)
 
 
 def largest(

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from oneflow.core.errors import JobSpecError
+from oneflow.scheduler.jobs.ledger import Key, Ledger, keys_of
 from oneflow.scheduler.jobs.records import DEFAULT_QUEUE, JobRecord, JobSpec
 
-Key: TypeAlias = tuple[str, ...]  # type of device and queue, or these and a user
 MAX_PRIORITY = 1000
 MAX_ROOM = 1 << 30  # of a queue without a limit
 
@@ -31,6 +31,8 @@ class Queue:
         max_priority: The highest priority of its jobs.
         max_time_limit_s: The longest time limit, which a job has that asks for none; 0: any.
         users: Names of the tokens that may use it besides admins; None: all.
+        share: Its weight among queues: see shares.py.
+        user_shares: Weights of users in it; 1 of those who are not named.
     """
 
     devices: int = 0
@@ -38,6 +40,8 @@ class Queue:
     max_priority: int = MAX_PRIORITY
     max_time_limit_s: float = 0.0
     users: tuple[str, ...] | None = None
+    share: float = 1.0
+    user_shares: Mapping[str, float] = field(default_factory=dict)
 
     def admits(self, user: str) -> bool:
         return self.users is None or user in self.users
@@ -78,28 +82,6 @@ def at_most(name: str, queue: Queue) -> str:
     return f"queue {name} allows priorities up to {queue.max_priority}"
 
 
-def keys_of(job: JobRecord) -> tuple[Key, Key]:
-    """Return the keys of the job's queue, and of its user there, for its type of device."""
-    kind = job.spec.device_type
-    return (kind, job.queue), (kind, job.queue, job.owner)
-
-
-@dataclass
-class Ledger:
-    """The devices that the attempts which go on hold, by queue and by user in it. It changes as
-    attempts begin and end, so that nothing has to be counted anew.
-    """
-
-    held: Counter[Key] = field(default_factory=Counter)
-
-    def add(self, job: JobRecord, devices: int) -> None:
-        """Note that an attempt of the job holds these devices now; a negative number: no more."""
-        for key in keys_of(job):
-            self.held[key] += devices
-            if not self.held[key]:
-                del self.held[key]
-
-
 class Quotas:
     """The room in the queues during one choice."""
 
@@ -127,24 +109,26 @@ class Quotas:
         return not any(key in self._heads for key, _ in self._limits(job))
 
     def keep_place(self, job: JobRecord) -> None:
-        """Let no later job have what this one waits for."""
-        for key, limit in self._limits(job):
-            if limit - self._held(key) < job.spec.devices:
-                self._heads.setdefault(key, job.id)
+        """Let no later job have what this one waits for: the user's own limit, if that is in its
+        way, else the queue's.
+        """
+        for key, _ in self._in_the_way(job)[-1:]:
+            self._heads.setdefault(key, job.id)
+
+    def _in_the_way(self, job: JobRecord) -> list[tuple[Key, int]]:
+        need = job.spec.devices
+        return [(k, most) for k, most in self._limits(job) if most - self._held(k) < need]
 
     def why_not(self, job: JobRecord) -> str:
         """Say which limit keeps the job waiting."""
         if find_queue(self._queues, job.queue) is None:
             return f"queue {job.queue} is not configured any more"
-        kind, parts = job.spec.device_type, []
-        for key, limit in self._limits(job):
-            head = self._heads.get(key, "")
-            if head or limit - self._held(key) < job.spec.devices:
-                whose = f"queue {job.queue}" if len(key) == 2 else f"{job.owner} in {job.queue}"
-                parts.append(f"{whose} holds {self._held(key)} of its {limit} {kind} devices")
-            if head:
-                parts[-1] += f"; after job {head}, which is before it in the queue"
-        return "; ".join(parts)
+        full = [(key, most) for key, most in self._limits(job) if key in self._heads]
+        key, limit = (self._in_the_way(job) or full)[-1]
+        whose = f"queue {job.queue}" if len(key) == 2 else f"{job.owner} in {job.queue}"
+        said = f"{whose} holds {self._held(key)} of its {limit} {job.spec.device_type} devices"
+        head = self._heads.get(key, "")
+        return f"{said}; after job {head}, which is before it in the queue" if head else said
 
     def _limits(self, job: JobRecord) -> Iterator[tuple[Key, int]]:
         queue = find_queue(self._queues, job.queue)
@@ -156,4 +140,4 @@ class Quotas:
                 yield of_user, queue.user_devices
 
     def _held(self, key: Key) -> int:
-        return self._ledger.held[key] + self._taken[key]
+        return self._ledger.held(key) + self._taken[key]

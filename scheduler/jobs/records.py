@@ -226,6 +226,7 @@ class Use:
     devices: int
     started_at: float
     ran_s: float
+    queue: str = ""
 
 
 class DaemonState(str, Enum):

@@ -43,6 +43,7 @@ class Settings:
     max_queued_per_owner: int = 100
     max_time_limit_s: float = 0.0  # that a job may have, and has if it asks for none; 0: any
     queues: Queues = field(default_factory=dict)  # by name; see quotas.py
+    usage_half_life_s: float = 7 * 86400.0  # 0: no use is remembered; see shares.py
     keep_jobs: int = 10_000  # that ended, the newest of them; 0: all (see retention.py)
     keep_s: float = 30 * 86400.0  # after their end; 0: for good
     keep_failed_s: float = 90 * 86400.0  # the same of those that a checkpoint is left of
@@ -78,5 +79,8 @@ class Settings:
         if min(self.grace_s, self.unkillable_s, self.settle_s, self.retell_s, self.grow_s) < 0:
             raise ConfigError("the times of the job table must not be negative")
         limits = (self.max_queued_per_owner, self.keep_jobs, self.keep_s, self.keep_failed_s)
-        if min(*limits, self.max_time_limit_s) < 0 or not self.max_queued_per_owner:
+        if (
+            min(*limits, self.max_time_limit_s, self.usage_half_life_s) < 0
+            or not self.max_queued_per_owner
+        ):
             raise ConfigError("the limits of the job table must not be negative")

@@ -9,7 +9,8 @@ from typing import Any
 
 from oneflow.scheduler.jobs.events import Action, Remove, Save
 from oneflow.scheduler.jobs.journal import Journal
-from oneflow.scheduler.jobs.quotas import Ledger, Quotas
+from oneflow.scheduler.jobs.ledger import Ledger
+from oneflow.scheduler.jobs.quotas import Quotas
 from oneflow.scheduler.jobs.records import JobRecord
 from oneflow.scheduler.jobs.retention import MAX_REMOVED
 from oneflow.scheduler.jobs.settings import Settings

@@ -100,6 +100,9 @@ SCHEMA = (
                        started_at REAL NOT NULL, ran_s REAL NOT NULL,
                        UNIQUE (job, life, attempt))
     """,
+    """
+    ALTER TABLE uses ADD COLUMN queue TEXT NOT NULL DEFAULT ''
+    """,
 )
 """SCHEMA[v] leads from version v to v + 1. What has been released is never edited: add another."""
 
@@ -319,7 +322,8 @@ class SqliteStore:
 
     def uses(self, since: float = 0.0, owner: str | None = None) -> list[Use]:
         """The last MAX_USES attempts that were not over before `since`. owner: None: all owners."""
-        select = """SELECT job, life, attempt, owner, name, device_type, devices, started_at, ran_s
+        select = """SELECT job, life, attempt, owner, name, device_type, devices, started_at, ran_s,
+                           queue
                     FROM uses WHERE started_at + ran_s >= ? AND (? IS NULL OR owner = ?)
                     ORDER BY seq"""
         with self._translating("read"):
@@ -505,8 +509,8 @@ def _save_journal(run: Execute, change: SaveJournal) -> None:
 
 def _save_use(run: Execute, use: Use) -> None:
     put = """INSERT OR REPLACE INTO uses
-             (job, life, attempt, owner, name, device_type, devices, started_at, ran_s)
-             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+             (job, life, attempt, owner, name, device_type, devices, started_at, ran_s, queue)
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
     run(put, astuple(use))
     run("DELETE FROM uses WHERE seq <= (SELECT max(seq) FROM uses) - ?", (MAX_USES,))
 

@@ -53,10 +53,11 @@ from oneflow.scheduler.jobs.events import (
 from oneflow.scheduler.jobs.fleet import Fleet
 from oneflow.scheduler.jobs.growth import Growth
 from oneflow.scheduler.jobs.journal import Journal
+from oneflow.scheduler.jobs.ledger import Ledger
 from oneflow.scheduler.jobs.limits import folder_name, parse_folder_name
 from oneflow.scheduler.jobs.queue import choose
 from oneflow.scheduler.jobs.quotas import at_most, find_queue
-from oneflow.scheduler.jobs.records import DaemonRecord, JobRecord, JobSpec, JobState
+from oneflow.scheduler.jobs.records import DaemonRecord, JobRecord, JobSpec, JobState, Use
 from oneflow.scheduler.jobs.reports import Reports
 from oneflow.scheduler.jobs.retention import WallClock, overdue
 from oneflow.scheduler.jobs.settings import Settings
@@ -73,6 +74,7 @@ class Table:
     records: all jobs of the store, in the order they came. epoch: the last one taken. removed: ids
     of the last jobs that were forgotten, and their lives. drained: see Fleet. wall: the time that
     it was believed to be when the store was written last; 0: not known. journal: see journal.py.
+    uses: of attempts that are over, as far as they still count.
     """
 
     def __init__(
@@ -84,12 +86,15 @@ class Table:
         drained: Iterable[tuple[str, int]] = (),
         wall: float = 0.0,
         journal: Journal | None = None,
+        uses: Iterable[Use] = (),
     ) -> None:
         self.settings = settings or Settings()
         self.settings.check()
         self._desk = StepContext(self.settings, {record.id: record for record in records})
         self._desk.removed = dict(removed)
         self._desk.journal = journal or Journal()
+        self._desk.ledger = Ledger(self.settings.usage_half_life_s)
+        self._uses = tuple(uses)  # until the wall clock is known
         self._fleet = Fleet(self._desk, epoch, drained)
         self._attempts = Attempts(self._desk, self._fleet)
         self._reports = Reports(self._desk, self._fleet, self._attempts)
@@ -168,6 +173,9 @@ class Table:
         if at and isinstance(event, (Ticked, Submitted, CancelAsked, RestartAsked)):
             self._wall_offset = at - now
         self._desk.now, self._desk.wall = now, now + self._wall_offset
+        if self._uses and self._wall_offset:
+            self._desk.ledger.remember(self._uses, now, self._desk.wall)
+            self._uses = ()
         if self._last_now is None:
             self._ticked_at = now
             for record in list(self._desk.jobs.values()):

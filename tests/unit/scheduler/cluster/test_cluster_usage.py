@@ -92,7 +92,7 @@ def test_an_attempt_that_ends_meanwhile_counts_once() -> None:
 
 @pytest.mark.parametrize("by", [("owner",), ("user", "user"), ("user", "day", "name", "user")])
 def test_nothing_else_can_be_asked(by: tuple[str, ...]) -> None:
-    with pytest.raises(ProtocolError, match="user, day, name"):
+    with pytest.raises(ProtocolError, match="user, day, name, queue"):
         Scene().ask(ADMIN, *by)
     with pytest.raises(ProtocolError, match="since"):
         Scene().ask(ADMIN, since=float("nan"))

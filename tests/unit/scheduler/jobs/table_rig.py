@@ -59,6 +59,7 @@ class Rig:
             options.get("drained", ()),
             options.get("wall", 0.0),
             options.get("journal"),
+            options.get("uses", ()),
         )
         self.history = History()
         self.now = options.get("now", 1000.0)

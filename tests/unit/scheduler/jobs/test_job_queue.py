@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from oneflow.scheduler.jobs.queue import choose, local_ranks, place, queue_order
+from oneflow.scheduler.jobs.queue import choose, local_ranks, place
 from oneflow.scheduler.jobs.records import DaemonRecord, DaemonState, JobRecord, JobSpec
 
 NOBODY: frozenset[str] = frozenset()
@@ -27,11 +27,6 @@ def job(
 
 def placed(count: int, layout: dict[str, int], nodes: int = 0) -> list[str]:
     return [d.id for d in place(count, nodes, devices(layout))]
-
-
-def test_higher_priority_first_then_first_come() -> None:
-    jobs = [job("a"), job("b", priority=2), job("c"), job("d", priority=2)]
-    assert [record.id for record in queue_order(jobs)] == ["b", "d", "a", "c"]
 
 
 def test_smallest_node_that_fits_is_taken() -> None:

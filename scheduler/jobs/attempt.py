@@ -98,6 +98,7 @@ class Attempt:
     started_at: float | None = None
     ran_s: float = 0.0
     is_recovered: bool = False  # it began under another scheduler
+    was_running: bool = False  # then: if it still runs, the journal has no later one to miss
     absent_since: float = 0.0  # then: its daemons have had time to come back since
     master_port: int = 0
     fault: Blame[Failure] = field(default_factory=Blame)

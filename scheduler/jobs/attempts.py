@@ -3,7 +3,8 @@ scheduler.
 
 Rules that the code cannot show:
 * An attempt's number is durable before any daemon hears of it, and RUNNING is before any rank is
-  told to start: an attempt that is STARTING in the store has run no line of the user's code.
+  told to start: an attempt that is STARTING in the store has run no line of the user's code, unless
+  the store was restored from a copy. Then a daemon that joins without it may have ended it.
 * Everything told to a daemon may be told twice; messages that it has not answered are told again.
 * A rank is over when its daemon said so or is lost. An attempt is over when all its ranks are; only
   then its devices are free, and only then the daemons may forget how their ranks ended.
@@ -101,6 +102,7 @@ class Attempts:
         attempt.is_recovered, attempt.absent_since = True, now
         if is_started:
             attempt.started_at = now
+            attempt.was_running = not self.desk.is_restored(record.id)
             since = record.attempt_started_at or wall
             attempt.ran_s = record.ran_s + max(wall - since, 0.0)
         self._enter(attempt, attempt.ran_s - record.ran_s if is_started else 0.0)
@@ -191,12 +193,15 @@ class Attempts:
         """Note that the daemon of a rank has joined (again); running: its words on the rank."""
         if rank.is_over:
             return
-        if running is not None and attempt.is_recovered:  # no later one can have begun
+        if running is not None and attempt.was_running:
             self.desk.know(attempt.job_id)
         if attempt.is_stopping:
             self.tell_stop(attempt, rank)
         elif not attempt.is_started:
-            if running is None or rank.phase is not RankPhase.PREPARED:
+            if running is None and attempt.is_recovered and self.desk.is_restored(attempt.job_id):
+                why = "the scheduler's state was restored, and the attempt may have run and ended"
+                self.lose(attempt, rank, why)
+            elif running is None or rank.phase is not RankPhase.PREPARED:
                 rank.phase = RankPhase.PREPARING
                 self.tell_prepare(attempt, rank)
         elif running is None:
@@ -216,7 +221,7 @@ class Attempts:
         last one that it has.
         """
         for attempt in self.live.values():
-            if attempt.is_recovered and any(rank.is_confirmed for rank in attempt.ranks):
+            if attempt.was_running and any(rank.is_confirmed for rank in attempt.ranks):
                 self.desk.know(attempt.job_id)
 
     def confirm(self, rank: Rank) -> None:

@@ -79,12 +79,16 @@ class StepContext:
         """Life of a job whose next attempt begins now. Attempts of it that the journal does not
         know, which may have run before it was restored, have the life that it had.
         """
-        is_known = record.attempt and record.journal == self.journal.number
+        is_known = record.attempt and not self.is_restored(record.id)
         return record.life if is_known else max(record.life, self.next_life(record.id))
+
+    def is_restored(self, job_id: str) -> bool:
+        """Whether attempts of a job, or ends of them, may be missing in a restored journal."""
+        return self.jobs[job_id].journal != self.journal.number
 
     def know(self, job_id: str) -> None:
         """No attempt of this job is missing in the journal, whenever that was restored."""
-        if self.jobs[job_id].journal != self.journal.number:
+        if self.is_restored(job_id):
             self.save(job_id, journal=self.journal.number)
 
     def meet_folder(self, job_id: str, life: int) -> None:

@@ -79,7 +79,6 @@ class Simulation:
         self.scheduler = SimulatedScheduler(world, self.store, self.settings)
         self.programs: dict[Submission, Program] = {}
         self.trainings: dict[tuple[Run, Place], Training] = {}
-        self.first_step_at: dict[Run, float] = {}
         self.acknowledged: set[Submission] = set()
         self.removed: set[Submission] = set()
         self.undrained: set[str] = set()
@@ -127,12 +126,10 @@ class Simulation:
     def _stepped(self, training: Training) -> None:
         """Two attempts of one job may step at a time only until the old one can be found out."""
         now, job = self.world.now, training.job_id
-        mine = training.life, training.attempt
-        self.first_step_at.setdefault((job, *mine), now)
-        newer = [
-            at for (other, *number), at in self.first_step_at.items()
-            if other == job and tuple(number) > mine
-        ]  # fmt: skip
+        training.first_step_at = training.first_step_at or now
+        begun = [other for other in self.trainings.values() if other.job_id == job]
+        later = begun[begun.index(training) + 1 :]  # after a restore lives do not tell the order
+        newer = [other.first_step_at for other in later if other.first_step_at]
         if not newer:
             return
         fine = [daemon.fine_since for daemon, _ in training.ranks.values()]

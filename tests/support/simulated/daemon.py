@@ -81,6 +81,7 @@ class Training:
         self.devices = devices
         self.program = program
         self.step = 0
+        self.first_step_at = 0.0
         self.ranks: dict[int, tuple[Daemon, Worker]] = {}
         self.on_step: Callable[[Training], None] = lambda training: None
         self.codes: dict[int, int] = {}  # of the ranks that have ended

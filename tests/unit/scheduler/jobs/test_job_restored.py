@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
+
+import pytest
 
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.jobs.events import SaveJournal, TellPrepare, TellWelcome
@@ -84,6 +87,35 @@ def test_a_job_that_still_runs_keeps_its_folder() -> None:
         rig.exit(0, 137, "NODE_LOST", job_id)
         rig.pass_time(2)
         assert (rig.job(job_id).attempt, rig.job(job_id).life) == (2, 0), number
+
+
+@pytest.mark.parametrize(
+    "said, attempt, life",
+    [
+        pytest.param({"mark": mark()}, 2, NUMBER, id="ran_and_ended"),
+        pytest.param({"mark": mark(), "running": [running("prepared")]}, 1, 0, id="prepared"),
+        pytest.param({"mark": mark("old", 2)}, 1, 0, id="never_told"),
+    ],
+)
+def test_an_attempt_that_was_starting_begins_only_once(
+    said: dict[str, Any], attempt: int, life: int
+) -> None:
+    rig = restored([Rig(1).submit()])
+    assert (rig.job().state, rig.job().attempt) == ("STARTING", 1)
+    rig.join("n0/cpu:0", **said)
+    rig.pass_time(2)
+    assert (rig.job().attempt, rig.job().life) == (attempt, life)
+
+
+def test_an_attempt_that_a_restored_scheduler_began_again_need_not_be_the_last() -> None:
+    rig = restored([Rig(1).submit()])
+    rig.join("n0/cpu:0")
+    rig.prepare()
+    rig.progress(1)
+    rig.join("n0/cpu:1", mark=mark("old", 3))  # from a later attempt
+    rig.exit(0, 137, "NODE_LOST")
+    rig.pass_time(2)
+    assert (rig.job().attempt, rig.job().life) == (2, NUMBER)
 
 
 def test_a_lost_journal_is_one_that_was_restored() -> None:

@@ -3,11 +3,11 @@
     python benchmarks/actor_rate.py [--rounds 7] [--json FILE]
 
 In one process: rings of 20 and of 1,000 no-op actors run by our executor, beside the least Python
-could do (a loop that hands a message from one object to the next). What 1,000 actors are made of
-fills several megabytes, so their rate is that of the caches which the cores share, and falls when
-others use them; that of 20 is not. Two processes: a 64-byte register there
-and back, waits that may sleep, each process on a core of its own. Ray's actor calls (one caller,
-one actor, many in flight), if Ray is installed.
+could do (a loop that hands a message from one object to the next). The data of 1,000 actors fill
+several megabytes, so their rate is that of the caches which the cores share, and falls when others
+use them; that of 20 is not. Two processes: a 64-byte register there and back, waits that may sleep,
+each process on a core of its own. Ray's actor calls (one caller, one actor, many in flight), if Ray
+is installed.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ STREAM = f"""graph stream pieces={PIECES} {{
 
 
 def round_trips(text: str, x: np.ndarray[Any, Any], count: int) -> list[float]:
-    """Seconds of each step on rank 0: what it sends has been to rank 1 and back, doubled."""
+    """Seconds of each step on rank 0: its messages have been to rank 1 and back, doubled."""
     from oneflow.core.graph_text import parse_graph
     from oneflow.core.job_config import Cluster, JobConfig
     from oneflow.scheduler.compiler.pipeline import compile_graph

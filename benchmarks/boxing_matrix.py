@@ -183,7 +183,7 @@ def dtensor(case: Case) -> Callable[[], Array] | None:
 
 
 def counted(run: Callable[[], Array]) -> tuple[Array, int]:
-    """What a call gives, and the bytes that all ranks' transports read from others in it."""
+    """The result of a call, and the bytes that all ranks' transports read from others in it."""
     import torch.distributed as dist
 
     def received() -> int:

@@ -7,7 +7,7 @@ first step is done: `oneflow job submit` of a graph job whose plan the cluster h
 the same training over gloo, and `ray job submit` of it to a local Ray that runs already. In turns;
 losses are compared; job_starts.py looks closer at ours. `calls`: submit and status. `scrape`:
 /metrics. `infer`: single rows of the same network, by so many clients, beside Ray Serve over HTTP;
-answers are compared. What needs PyTorch, ray[default] or ray[serve] is left out, and said
+answers are compared. A row that needs PyTorch, ray[default] or ray[serve] is left out, and said
 to be, where they are not installed.
 """
 

@@ -25,8 +25,8 @@ def phases(graph: Any, *inputs: Any) -> dict[str, Any]:
     """Run the first call of `graph` phase by phase; seconds of CPU time and MiB of each.
 
     The optimizers' states, trace, compile, bind and first run; nodes of the traced graph; the sums,
-    and the sums per node. Of these `start_s` is what making the graph costs: without the states,
-    which a training without a graph makes too, and without what every step costs.
+    and the sums per node. Of these `start_s` is the cost of making the graph: without the states,
+    which a training without a graph makes too, and without the cost of each step.
     """
     from oneflow.actors.job import Job
     from oneflow.graph import binding as module

@@ -6,8 +6,8 @@ Each depth in a process of its own, with one thread: forward, backward and AdamW
 seconds and resident memory of tracing, compiling, binding and the first run. To reach: each layer
 after the first two costs at most 2 ms of compiling. Beside, in the same process after it: a second
 equal graph, and a graph of one op; and the deepest as the first call of two processes, before and
-after kernels and plans were kept on disk. `again_ratio` compares what making the graph
-costs.
+after kernels and plans were kept on disk. `again_ratio` compares the cost of making
+the graph.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What an eager op on global tensors costs beyond the same op on the shard: ours against torch's
+"""The cost of an eager op on global tensors beyond the same op on the shard: ours against torch's
 DTensor.
 
     python benchmarks/eager_global.py [--ranks 1,2] [--size 64] [--rounds 30] [--json FILE]
@@ -6,8 +6,8 @@ DTensor.
 Four sides in the same processes, in turns: our op on DTensors, which are global tensors, our local
 op on this rank's shard, and the same two of PyTorch (on a gloo mesh), made by the same calls.
 Overhead is global minus local, turn by turn. No case needs boxing: x is split along dim 0, weights
-are copies. Values are compared first. One thread a rank; all that is left is what the front ends
-do.
+are copies. Values are compared first. One thread a rank; all that is left is the work of the front
+ends.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Trains on four ranks, then three, then four: python benchmarks/elastic.py [--model digits|gpt]
 
 Four launchers of one elastic job start; one is told to end, and later a new one comes, while the
-ranks train. Prints how long the training stood still each time, what `commit` costs of a step, and
-how far the losses are from those of one process that nobody disturbed.
+ranks train. Prints how long the training stood still each time, the share of a step that `commit`
+takes, and how far the losses are from those of one process that nobody disturbed.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def update(flow: Any, parameter: Any) -> Any:
 
 
 def sides(settings: argparse.Namespace) -> dict[str, tuple[Run, int]]:
-    """What is timed, and the bytes that it moves at least."""
+    """The timed call, and the bytes that it moves at least."""
     import cupy
 
     import oneflow as flow

@@ -9,7 +9,7 @@ torch.compile with CUDA graphs. All begin with the same weights and take the sam
 every turn ends with a wait for the GPU. mixed: float32 weights, computing in bfloat16, as PyTorch's
 autocast. Printed: median time, samples a second (tokens of GPT-2), how many times faster than each
 side of PyTorch, the share of --peak-tflops that a GPT-2 step uses, memory (ours: held by CuPy's
-pools; theirs: the peak of what was allocated), and the largest relative difference between the
+pools; theirs: the peak of allocated memory), and the largest relative difference between the
 losses of our side and PyTorch's eager ones over the steps. --torch-device cpu compares losses only.
 That difference says little of ResNet-50 in float32 with few values a channel: AdamW's first steps
 take but the signs of gradients, and rounding decides those. Of 2 images of 64 pixels the losses of

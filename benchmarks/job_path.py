@@ -4,8 +4,8 @@
 
 A cluster of one daemon is up and has run the job once. Then every process of it, and the client,
 notes each source file of this project in which a function is called, from the start of the client
-until the job has told its first step. What processes had done before (importing, starting) does not
-count; what a process first imports for the job does.
+until the job has told its first step. Work of processes before (importing, starting) does
+not count; imports for the job do.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def touched(folder: Path, number: int) -> dict[int, set[str]]:
 
 
 def kind_of(files: set[str]) -> str:
-    """The kind of a process, by what only that kind touches; the first that fits."""
+    """The kind of a process, by the files that only that kind touches; the first that fits."""
     for kind, file in (
         ("client", "oneflow/cli/submit.py"),
         ("worker", "oneflow/jobs/attempt.py"),

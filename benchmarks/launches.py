@@ -1,4 +1,4 @@
-"""Counts what a training step asks of a GPU: launches, products, copies, waits, allocations.
+"""Counts the requests of a training step to a GPU: launches, products, copies, waits, allocations.
 
     EMU_MODE=count tests/cuda_emulation/run.sh VENV python benchmarks/launches.py
         [--models gpt2,resnet50,mlp,cnn,dlrm] [--precisions float32,mixed,bfloat16] [--batch 16]
@@ -9,7 +9,7 @@ weights too. Counted by the emulated CUDA of tests/cuda_emulation, in the fourth
 ONEFLOW_KERNEL_FUSION=0 and ONEFLOW_CUDA_GRAPHS=0. graphs: launches of recorded graphs; replayed:
 their kernels, which are not among the launches. batch: sequences of GPT-2, images of ResNet-50;
 rows: of DLRM, whose tables are in device memory, or with --cache-mb behind a cache there (with
-EMU_MODE=run, which computes what misses). Products are calls of cuBLAS, beside launches; copied and
+EMU_MODE=run, which computes the misses). Products are calls of cuBLAS, beside launches; copied and
 set: by copies and fills on the device. Bytes that kernels move, and the least: see step_bytes.py.
 Prints why and ends with 0 where CUDA is not emulated.
 """

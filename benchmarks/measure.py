@@ -1,4 +1,4 @@
-"""What the benchmarks share: sides timed in turns, paired ratios, a table and a JSON file."""
+"""Common parts of the benchmarks: sides timed in turns, paired ratios, a table and a JSON file."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@
 which read each other's registers through CUDA IPC, as a step of a compiled plan; `plan_call`: one
 that the plan leaves to NcclCollectives. `nccl`: CuPy's
 binding called directly. All sides run in the same processes, in turns, each after a barrier and
-until the GPU is idle; results are compared first. Bus bandwidth is what nccl-tests calls so: bytes
+until the GPU is idle; results are compared first. Bus bandwidth is that of nccl-tests: bytes
 times 2(n-1)/n over time for an all_reduce, (n-1)/n for the others. Ranks that outnumber the GPUs
 share them, which needs NCCL 2.30. Says why and ends with 0 where it cannot run. Not run on a GPU
 yet.

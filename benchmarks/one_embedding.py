@@ -134,7 +134,7 @@ def measure_table(num_rows: int, folder: Path) -> Row:
 
 
 def resident() -> int:
-    """Bytes of this process that are in memory, without what the allocator keeps of freed ones."""
+    """Bytes of this process that are in memory, without freed ones that the allocator keeps."""
     ctypes.CDLL(None).malloc_trim(0)
     return own_memory()["rss"]
 

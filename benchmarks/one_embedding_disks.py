@@ -40,7 +40,7 @@ class Side(Protocol):
         """Rows of ids, float32 (n, LINE)."""
 
     def forget(self) -> None:
-        """Let the kernel drop what it keeps of the files."""
+        """Let the kernel drop its pages of the files."""
 
 
 class Lmdb:
@@ -121,7 +121,7 @@ class FixedRows:
 
 
 def drop_pages(folder: Path) -> None:
-    """Let the kernel forget what it keeps of the files of a folder."""
+    """Let the kernel forget its pages of the files of a folder."""
     for path in folder.rglob("*"):
         if path.is_file():
             handle = os.open(path, os.O_RDONLY)

@@ -1,4 +1,4 @@
-"""OneEmbedding over ranks: a DLRM step beside PyTorch's DDP, and what fewer bytes cost.
+"""OneEmbedding over ranks: a DLRM step beside PyTorch's DDP, and the cost of fewer bytes.
 
     python benchmarks/one_embedding_ranks.py [--ranks 2] [--rows 50000] [--rounds 15]
         [--parts steps,bytes,auc]
@@ -217,8 +217,8 @@ def measure_steps(rows: int, rounds: int, is_sparse: bool) -> dict[str, Any]:
 
 
 def measure_bytes(rows: int) -> list[dict[str, Any]]:
-    """Bytes that ranks read of others. Those of ids and sizes are the same in each form: what a
-    form saves tells how many rows and gradients were sent, and so their share."""
+    """Bytes that ranks read of others. Those of ids and sizes are the same in each form: the
+    savings of a form tell how many rows and gradients were sent, and so their share."""
     rng = np.random.default_rng(1)
     everyone = flow.placement("cpu", list(range(flow.env.get_world_size())))
     ids = [zipf(rng, (BATCH, TABLES), rows) for _ in range(3)]

@@ -9,8 +9,8 @@ Two ranks that believe to be on different hosts train a stack of linear layers o
 once a layer forward and once back; so two cores suffice, and nothing but the schedule decides. All
 of it together takes as long as the exchanges of a step take without it, which is measured first.
 
-Exposed is the time of a step above that of the same step on one rank; `ratio` is what is exposed
-with overlap over the time of the exchanges, and `ratio_without` the same without.
+Exposed is the time of a step above that of the same step on one rank; `ratio` is the exposed
+part with overlap over the time of the exchanges, and `ratio_without` the same without.
 
 `data parallel`: nothing forward, gradients of a layer in each bucket.  `ZeRO 3`: half of a layer is
 gathered forward and back, and gradients are scattered.  --trace: writes a step of each, for
@@ -256,7 +256,7 @@ def step_seconds(step: Callable[[], object], steps: int) -> float:
 def loading(
     name: str, load: Callable[[], Any], loader: Callable[[], Any], options: Any, *, reads: bool
 ) -> dict[str, float | str]:
-    """load: a batch, at once.  loader: gives what loads beside the computing; a reader that the
+    """load: a batch, at once.  loader: gives the loader beside the computing; a reader that the
     graph calls, if it `reads`, else an iterator.
     """
     steps = options.batches

@@ -231,7 +231,7 @@ def _pipeline_step(torch: Any, name: str, model: Any, arrays: Batch, side: str, 
 
 
 def their_loss(loss: Any) -> float | None:
-    """The mean of what this rank has; None: a stage without losses."""
+    """The mean of this rank's losses; None: a stage without losses."""
     losses = loss if isinstance(loss, list) else [loss]
     return sum(part.item() for part in losses) / len(losses) if losses else None
 

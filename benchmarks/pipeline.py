@@ -321,7 +321,7 @@ def _leave(found: dict[int, Any], rank: int, options: Any) -> None:
 
 
 def launched(ranks: int, role: str, options: Any) -> Any:
-    """Run this file on ranks and return what it leaves."""
+    """Run this file on ranks and return its result."""
     with tempfile.TemporaryDirectory() as folder:
         env = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
         if role == "torch":

@@ -3,7 +3,7 @@
     python benchmarks/products.py [--threads 2] [--json FILE]
 
 GFLOP/s, the best of the turns; the peak is that of multiply-adds of vectors in registers. MKL takes
-part where `pip install mkl` has put it. Results agree to 1e-5 of what they are sums of.
+part where `pip install mkl` has put it. Results agree to 1e-5 of the sizes of their summands.
 """
 
 from __future__ import annotations

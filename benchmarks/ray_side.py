@@ -1,4 +1,4 @@
-"""What the cluster benchmark asks of Ray: a local Ray, `ray job submit`, and Ray Serve."""
+"""Ray's side of the cluster benchmark: a local Ray, `ray job submit`, and Ray Serve."""
 
 from __future__ import annotations
 
@@ -113,7 +113,8 @@ class LocalRay:
 
 
 def serve_digits(local: LocalRay, setup: Path, port: int, batch: int, wait_s: float) -> Any:
-    """A Serve application that answers rows of 64 float32 with 10; returns what ends it.
+    """A Serve application that answers rows of 64 float32 with 10; returns the function that ends
+    it.
 
     Requests within `wait_s` share a forward pass of at most `batch` rows, as ours do.
     """

@@ -10,7 +10,7 @@ its share that computes, for two kinds of noise, and the time of a ring's latenc
 `goodput`: the share of a job's time that is left in its result, for checkpoint intervals from one
 minute to an hour and the one of Daly (A higher order estimate of the optimum checkpoint interval,
 2006); beside each the closed form for failures at random moments, which the simulation must meet.
-`detection`: what the limits of silence cost: the failures of the Llama 3 report by kind, with the
+`detection`: the cost of the limits of silence: the failures of the Llama 3 report by kind, with the
 limits that this runtime has at this size, and with others.
 
 Rates: 419 unexpected interruptions in 54 days on 16,384 GPUs (The Llama 3 herd of models, 2024,

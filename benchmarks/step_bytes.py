@@ -1,15 +1,15 @@
 """Bytes that the kernels of a training step read and write in a GPU's memory, and their least.
 
-Moved: each launch reads its operands once and writes its results once; what needs a second launch,
-as sums over rows do, reads for both; a workspace is written and read; a look-up reads the
+Moved: each launch reads its operands once and writes its results once; an op that needs a second
+launch, as sums over rows do, reads for both; a workspace is written and read; a look-up reads the
 rows that it finds. Views move nothing.
 
-Least: the same of the step as traced, with fewer kernels than any library has. Products,
-attention, convolutions, norms and other ops over rows, look-ups, pools and updates each read their
-operands once, and write what somebody else reads; none has a workspace. All that goes element by
-element, moves elements, or sums up what a kernel has in hand anyway is done where its last operand
-is made, and costs what it reads and writes besides. What needs a whole sum waits for it, and reads
-its other operands again.
+Least: the same of the step as traced, with fewer kernels than any library has. Products, attention,
+convolutions, norms and other ops over rows, look-ups, pools and updates each read their operands
+once, and write the results that others read; none has a workspace. All that goes element by
+element, moves elements, or sums up values that a kernel has in hand anyway is done where its last
+operand is made, and costs its other reads and writes. An op that needs a whole sum waits for it,
+and reads its other operands again.
 """
 
 from __future__ import annotations
@@ -135,7 +135,9 @@ class _Least:
         return not formula.is_row
 
     def _home(self, bound: BoundNode) -> int:
-        """The last group that makes what a node reads; -1: none, or one whose end it waits for."""
+        """The last group that makes an operand of a node; -1: none, or one whose end it waits
+        for.
+        """
         found = -1
         for value in bound.node.inputs:
             group = self._maker.get(self._root(value.id), -1)

@@ -126,7 +126,7 @@ def measure(op: str, nbytes: int, rounds: int, raw: RawCopy) -> dict[str, Any]:
 
 
 def check(op: str, x: Array, result: Array) -> None:
-    """The values, against what both ranks' inputs must be."""
+    """The values, against the expected inputs of both ranks."""
     all_x = [
         np.random.default_rng(r).standard_normal(x.size).astype(np.float32)
         for r in range(world().world_size)

@@ -119,8 +119,8 @@ def a2_nothing_left(rig: Rig, shm_before: set[str]) -> None:
 
 
 def rig_shm(rig: Rig) -> set[str]:
-    """Names in /dev/shm as ranks and Python give them, but for those that only strangers map: what
-    a rank that is no more has left is not mapped by anybody.
+    """Names in /dev/shm as ranks and Python give them, but for those that only strangers map:
+    nobody maps the memory that a dead rank has left.
     """
     ours, mine = rig.marked(), set()
     for path in Path("/dev/shm").iterdir():
@@ -173,7 +173,7 @@ def a4_one_end(watcher: Watcher, now: JobRecord) -> None:
 
 
 def a6_named(watcher: Watcher, now: JobRecord, host: str) -> None:
-    """Says in one line what went wrong: with the job if it failed, and with each attempt that was
+    """Says in one line the fault: with the job if it failed, and with each attempt that was
     followed by another.
     """
     for record in ended_attempts(watcher, now):
@@ -186,7 +186,9 @@ def a6_named(watcher: Watcher, now: JobRecord, host: str) -> None:
 
 
 def ended_attempts(watcher: Watcher, now: JobRecord) -> list[JobRecord]:
-    """Records that say how an attempt ended: the next attempt begins with what ended the last."""
+    """Records that say how an attempt ended: the next attempt begins with the cause of the end of
+    the last.
+    """
     found: dict[int, JobRecord] = {}
     for _, record in list(watcher.seen):
         before = found.get(record.attempt)
@@ -196,8 +198,8 @@ def ended_attempts(watcher: Watcher, now: JobRecord) -> list[JobRecord]:
 
 
 def _unnamed(record: JobRecord, host: str) -> list[str]:
-    """Lists what is missing of: reason, cause, code, rank, host, and what of the rank has
-    failed.
+    """Lists the missing ones of: reason, cause, code, rank, host, and the part of the rank
+    that has failed.
     """
     reason, cause = record.reason, record.cause
     missing = []
@@ -221,7 +223,7 @@ def _unnamed(record: JobRecord, host: str) -> list[str]:
 
 
 def a7_replays(rig: Rig) -> None:
-    """The store, opened anew, has what the scheduler shows."""
+    """The store, opened anew, has the records that the scheduler shows."""
 
     def odd() -> list[str]:
         shown = {r.id: _essence(r) for r in rig.client().jobs()}

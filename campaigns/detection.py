@@ -204,7 +204,7 @@ def daemon_freezes(rank: int) -> Do:
 
 
 def awakes(who: str, seconds: float) -> Do:
-    """Stopped for a while that is no reason to act; who: worker, daemon or scheduler."""
+    """Stopped for a while that is no reason to act; stopped: worker, daemon or scheduler."""
     news = {
         "worker": r"has been stopped|sent no heartbeat",
         "daemon": "^cpu:. (suspect|lost)",
@@ -355,7 +355,7 @@ def run_faults(
 ) -> list[Seen]:
     """All of them, so many times, on one cluster; a new one after an error.
 
-    keep: takes what there is after each.
+    keep: takes the numbers after each.
     """
     jobs = export_jobs(folder / "jobs")
     left, found, number = [name for _ in range(turns) for name in names], [], 0

@@ -1,4 +1,4 @@
-"""A cluster as an operator starts it, with the default times, and what is seen of its faults."""
+"""A cluster as an operator starts it, with the default times, and the signs of its faults."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class RealRig(Rig):
 class Eyes:
     """Looks at logs and at the scheduler's status on threads of its own.
 
-    news: time, where, what.
+    news: time, place, event.
     """
 
     rig: RealRig
@@ -114,7 +114,7 @@ class Eyes:
                         self.news.append((time.monotonic(), f"log of {name}", line))
 
     def _follow_status(self) -> None:
-        """Only what changes."""
+        """Only the changes."""
         said: dict[str, str] = {}
         cluster = self.rig.impatient()
         while not self._is_closed.wait(STATUS_S):
@@ -155,7 +155,7 @@ class Struck:
         return self.watcher.first_after(self.at, holds)
 
     def named_s(self) -> float | None:
-        """Until the job's record says who failed and why."""
+        """Until the job's record names the rank that failed, and the cause."""
         record = self.blamed()
         return None if record is None else self.seconds(lambda r: r is record)
 
@@ -183,7 +183,7 @@ class Scene:
         )
 
     def script_job(self) -> tuple[Any, Path]:
-        """And the folder by which its ranks are told what to do."""
+        """And the folder by which its ranks get their orders."""
         self._number += 1
         folder = self.rig.folder / f"script{self._number}"
         folder.mkdir()
@@ -230,7 +230,7 @@ class Scene:
         return Struck(job, watcher, eyes, max(watcher.seen[-1][1].attempt, 1), at)
 
     def clear(self, job: Any) -> None:
-        """Whatever has happened: the cluster is whole, and idle."""
+        """After any fault: the cluster is whole, and idle."""
         self.rig.release()
         for name, process in self.rig.processes.items():
             if self.rig.is_alive(name):
@@ -255,7 +255,7 @@ def _pause() -> bool:
 
 
 def check_line(record: JobRecord, rank: int, reason: str, code: int, words: str) -> str:
-    """The one line of a failed attempt. Raises SceneError if it does not say what it must."""
+    """The one line of a failed attempt. Raises SceneError if it does not say the expected words."""
     line = cause_line(record)
     wanted = [rf" attempt={record.attempt} ", rf" reason={reason} ", rf" exit={code} ", words]
     if rank >= 0:

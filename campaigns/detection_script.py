@@ -1,6 +1,6 @@
 """A script job of two ranks that faults are done to: `detection_script.py FOLDER`.
 
-Its ranks meet, and work side by side until FOLDER has a file `<rank>.<what>`: then that rank keeps
+Its ranks meet, and work side by side until FOLDER has a file `<rank>.<order>`: then that rank keeps
 the interpreter to itself (gil), or exits 0 (leave).
 """
 

@@ -56,7 +56,7 @@ def verify(folder: Path) -> None:
 
 
 def full_journal(ground: Ground) -> str:
-    """No new jobs, what runs goes on, and all is as before when there is room again."""
+    """No new jobs; running ones go on, and all is as before when there is room again."""
     with (
         Disk(ground.folder / "statedisk", 160 * MIB) as disk,
         ground.cluster(disk.path) as rig,

@@ -3,7 +3,7 @@
     python -m campaigns.fuzz [--inputs N] [--seed S] [--only KIND,KIND]
 
 Verdicts: nothing but declared errors, no input takes five seconds, memory grows by less than 64 MB,
-what is decoded and encoded again is stable, nothing wrong is taken for right, and a cluster that
+decoding and encoding again is stable, nothing wrong is taken for right, and a cluster that
 was fed goes on serving, with as many descriptors and threads as before.
 """
 

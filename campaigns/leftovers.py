@@ -93,7 +93,7 @@ def _cut(nbytes: int) -> Callable[[Path], None]:
 
 
 def _scribbled(path: Path) -> None:
-    """A page in the middle, and what the last transactions wrote."""
+    """A page in the middle, and the pages of the last transactions."""
     size = path.stat().st_size
     with open(path, "r+b") as file:
         for at in (100, size // 2, size - 2000):
@@ -135,7 +135,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], None], int, str]] = {
 
 
 def damaged_journals(ground: Ground) -> str:
-    """Refused, with what to do; a torn tail is dropped; and the very file works again."""
+    """Refused, with the remedy; a torn tail is dropped; and the very file works again."""
     rig = make_rig(ground.folder)
     state = rig.folder / "scheduler"
     with rig:

@@ -22,7 +22,7 @@ from .ground import (
 
 
 def descriptors(ground: Ground) -> str:
-    """A service has no descriptor left: who is connected is served, others wait."""
+    """A service has no descriptor left: connected clients are served, others wait."""
     with ground.cluster() as rig:
         job = train(rig, ground)
         wait_until(lambda: job.status().last_step >= 5, "it runs")

@@ -1,4 +1,4 @@
-"""Many jobs queued at once and many who follow logs: how long submit and status take.
+"""Many jobs queued at once and many clients that follow logs: how long submit and status take.
 
 python -m campaigns.load [--jobs 200] [--followers 100] [--seconds 10]
 """

@@ -1,4 +1,4 @@
-"""Logs that are meant to harm whoever keeps, relays or shows them."""
+"""Logs that are meant to harm the programs that keep, relay or show them."""
 
 from __future__ import annotations
 

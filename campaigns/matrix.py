@@ -127,7 +127,7 @@ def submit(cluster: Any, job_id: str, job_file: str, is_long: bool) -> Any:
 
 
 class Client:
-    """Does what a phase needs of a client: on a thread, or as a process that can be killed."""
+    """Does the work of a client in a phase: on a thread, or as a process that can be killed."""
 
     def __init__(self, rig: Rig, cell: Cell, job_id: str, job_file: str) -> None:
         self.process: subprocess.Popen[bytes] | None = None
@@ -230,7 +230,7 @@ def _reach(rig: Rig, cell: Cell, job_id: str, job_file: str) -> Client:
 
 
 def _strike(rig: Rig, cell: Cell, client: Client, job_id: str) -> tuple[float, Watcher]:
-    """The signal; then who was held is let go. Returns when, and who watches."""
+    """The signal; then the held process is let go. Returns the time, and the watcher."""
     name = PHASES[cell.phase]
     held = rig.held(name)
     pid = _target(rig, cell, client, held)
@@ -372,7 +372,7 @@ def _expect(cell: Cell, record: JobRecord) -> None:
 
 
 def _expect_noticed(cell: Cell, outcome: Outcome, slack_s: float) -> None:
-    """A rank that dies or freezes is in the record in time, whatever grace the others get."""
+    """A rank that dies or freezes is in the record in time, for any grace of the others."""
     if cell.target not in ("worker", "other") or cell.phase not in HURT:
         return
     limit_s = NOTICED_S.get(cell.signal)
@@ -417,7 +417,7 @@ def run_cells(
 
 
 def _warm_up(rig: Rig, job_file: str) -> None:
-    """Threads, caches and what a first fault imports are there before anything is counted."""
+    """Threads, caches and the imports of a first fault are there before anything is counted."""
     for _ in range(2):
         rig.client().submit(job_file, devices=2, steps=NEXT_STEPS).wait(END_S)
     job = submit(rig.client(), "warm-up", job_file, is_long=True)

@@ -22,7 +22,7 @@ STEPS, EVERY = 100, 5
 
 
 class Train(nn.Graph):
-    """move: what is done to the features between the two parts of the model."""
+    """move: the change of the features between the two parts of the model."""
 
     def __init__(self, first: nn.Module, last: nn.Module, optimizer: Any, move: Any = None) -> None:
         super().__init__()

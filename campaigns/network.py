@@ -70,7 +70,7 @@ RANK_KINDS = {
 
 @dataclass
 class Outcome:
-    """bits: identical, or what the job ended with.  counted: faults done, messages refused."""
+    """bits: identical, or the end of the job.  counted: faults done, messages refused."""
 
     name: str
     error: str = ""
@@ -287,7 +287,7 @@ def play(net: Network, scene: Scene, jobs: Path, wanted: Bits, number: int) -> O
 
 
 def _from_now(proxy: Proxy, faults: Faults) -> Faults:
-    """The limit counts what comes from here on."""
+    """The limit counts the bytes from here on."""
     done = sum(n for k, n in proxy.counts.items() if k not in ("frame", "late"))
     return Faults(**{**vars(faults), "limit": min(faults.limit + done, 1 << 30)})
 

@@ -4,7 +4,7 @@
 
 Nothing of the package but its command line is used: a cluster of its own, a graph job with
 checkpoints, then the same job again and again, each time with a worker, a daemon or the scheduler
-killed or stopped for a while at a random moment. What is dead is started again by `cluster up`.
+killed or stopped for a while at a random moment. Dead processes are started again by `cluster up`.
 Every file that the job leaves must be that of the undisturbed one, to the byte.
 """
 
@@ -42,7 +42,7 @@ class Cluster:
         self.env = {**os.environ, **{name: str(folder / name) for name in names}}
 
     def run(self, *words: str) -> str:
-        """A verb's standard output; what it complains of is shown where it fails."""
+        """A verb's standard output; its complaints are shown where it fails."""
         done = subprocess.run(
             [sys.executable, "-m", "oneflow", *words],
             env=self.env, capture_output=True, text=True, timeout=END_S, check=False,

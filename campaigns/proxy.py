@@ -29,7 +29,7 @@ class Faults:
 
     jitter_s: at most so much more than delay_s.  stall: nothing follows for stall_s.  loss: late
     by one resending.  corrupt: a bit is wrong.  cut: the connection is reset.  truncate: it is
-    reset in the middle of what was read.  first: so many reads of a direction pass unharmed.
+    reset in the middle of the bytes read.  first: so many reads of a direction pass unharmed.
     nbytes_per_s: 0: no bound.  limit: so many faults in all, of those that are not about time.
     """
 
@@ -236,7 +236,7 @@ class _Way:
         return data[:at] + bytes([data[at] ^ 1 << self._rng.randrange(8)]) + data[at + 1 :]
 
     def _put(self, data: bytes, late_s: float) -> None:
-        """Delays in order: what comes after something late is late as well."""
+        """Delays in order: bytes behind late ones are late as well."""
         if not data:
             return
         rate = self._proxy.faults.nbytes_per_s

@@ -1,4 +1,4 @@
-"""Disks that are full or read-only, descriptors that run out, what dead processes left,
+"""Disks that are full or read-only, descriptors that run out, leftovers of dead processes,
 damaged journals, logs meant to harm, clocks that jump.
 
     python -m campaigns.resources [--only TEXT] [--json FILE]

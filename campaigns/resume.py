@@ -150,7 +150,7 @@ def _disturb(rig: Rig, proof: Proof) -> None:
 
 
 def run_proofs(folder: Path, seeds: Sequence[int], seconds: float = 1e9) -> list[tuple[Proof, str]]:
-    """Each with "" or what is wrong; ends when the time is over."""
+    """Each with "" or the fault; ends when the time is over."""
     jobs, place = folder / "jobs", folder / "rig"
     for path in (jobs, place):
         path.mkdir(parents=True)

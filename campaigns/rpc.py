@@ -215,7 +215,7 @@ class User:
                 self._ask_once(method, request, whole)
 
     def _ask_once(self, method: str, request: Any, name: str) -> None:
-        """Looks at what may be done already, as the message says."""
+        """Looks whether the request is done already, as the message says."""
         before = self._tokens(name)
         for _ in range(TRIES):
             if self._tokens(name) != before:

@@ -91,7 +91,7 @@ def _answers(rig: Rig) -> None:
 
 @dataclass
 class Onlooker:
-    """Another client, who asks for the status again and again. seconds: of each answer."""
+    """Another client, which asks for the status again and again. seconds: of each answer."""
 
     rig: Rig
     seconds: list[float] = field(default_factory=list)
@@ -273,7 +273,7 @@ def _make_submittable(rng: random.Random, message: Any) -> None:
 
 
 def _make_daemon(rng: random.Random, message: Any, place: int) -> None:
-    """One of a few that are not there; it says what daemons say, or what none would."""
+    """One of a few that are not there; it says words of daemons, or words that none would say."""
     if rng.random() < 0.7:
         message.epoch = rng.randrange(3, 40)
     if not place or message.WhichOneof("kind") == "hello":
@@ -368,7 +368,7 @@ async def _one_call(channel: Any, call: Call, metadata: Any) -> str:
 
 
 def _named(error: Any) -> str:
-    """The code; with what was said, if it means a defect."""
+    """The code; with its words, if it means a defect."""
     code = str(error.code().name)
     if error.details() == "Internal error from Core":  # the same, as gRPC says it
         return "OK"
@@ -411,7 +411,7 @@ def _oversize(rig: Rig, scale: float) -> int:
 
 
 def _slow_http(rig: Rig, scale: float) -> int:
-    """More of them than there are threads, who must all be gone when their time is over."""
+    """More of them than there are threads, which must all be gone when their time is over."""
     address = split_address(rig.client().status().metrics_address)
     count = _drip(address, b"GET /metrics HTTP/1.1\r\nHost: x\r\n", int(64 * scale), 6 * scale)
     end = time.monotonic() + WAIT_S

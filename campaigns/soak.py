@@ -27,7 +27,7 @@ FAULTS = ("worker", "daemon", "scheduler", "stop worker")
 
 
 def soak(rig: Rig, job_file: str, jobs: int, share: float, seed: int, seconds: float) -> list[str]:
-    """Lists what went wrong. Prints what the services use from time to time."""
+    """Lists the faults. Prints the memory and descriptors of the services from time to time."""
     rng, bad, faults = random.Random(seed), [], 0
     end, first = time.monotonic() + seconds, {}
     started, number = time.monotonic(), 0

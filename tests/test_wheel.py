@@ -49,7 +49,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def python(
     request: pytest.FixtureRequest, wheel: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
-    """The interpreter of a new environment with the wheel, and with what it depends on: of its own,
+    """The interpreter of a new environment with the wheel, and with its dependencies: of its own,
     or read from the environment of the tests, whose own oneflow stays out of sight.
     """
     folder = tmp_path_factory.mktemp("venv")

@@ -3,8 +3,8 @@
     torchrun --nproc_per_node 2 benchmarks/sides/ddp_digits.py SETUP.npz RESULT.json STEPS
     python benchmarks/sides/ddp_digits.py SETUP.npz RESULT.json STEPS --ranks 2
 
-With --ranks it starts the other ranks itself, as plainly as can be: for whoever runs a command once
-and starts no ranks. Rank 0 leaves the time of its first finished step and all losses.
+With --ranks it starts the other ranks itself, as plainly as can be: for users that run a command
+once and starts no ranks. Rank 0 leaves the time of its first finished step and all losses.
 """
 
 from __future__ import annotations

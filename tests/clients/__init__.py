@@ -5,7 +5,7 @@ under the mock, compares the values that both hand over, and writes the table of
 
 To add a client, write `tasks/NAME.py`:
 
-    '''A training loop with accumulation and clipping.'''      # column "what ran" of the table
+    '''A training loop with accumulation and clipping.'''      # column 2 of the table
 
     from tests.clients.inputs import fill, numbers
 

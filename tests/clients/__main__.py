@@ -1,4 +1,4 @@
-"""Run clients one after another, and write what they gave into docs/CLIENTS.md (`make clients`)."""
+"""Run clients one after another, and write their results into docs/CLIENTS.md (`make clients`)."""
 
 from __future__ import annotations
 

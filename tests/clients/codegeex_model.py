@@ -100,7 +100,7 @@ def run(library: Any, loop: Any, model: Any) -> dict[str, Any]:
 
 
 def logits(library: Any, loop: Any, model: Any) -> list[Any]:
-    """Return those of the prompt, and those of a token behind it, with what is kept."""
+    """Return those of the prompt, and those of a token behind it, with the kept keys and values."""
     text = library.tensor([PROMPT + [0] * (48 - len(PROMPT))])
     tokens, mask, places = loop.get_batch(text, 1, 0)
     n = len(PROMPT)

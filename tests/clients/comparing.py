@@ -1,4 +1,4 @@
-"""The same model in two libraries: one state, the errors of what they compute."""
+"""The same model in two libraries: one state, the errors of their results."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def numpy_of(value: Any) -> np.ndarray:
 
 
 def set_mode(model: Any, training: bool) -> None:
-    """Training without what draws random numbers, or evaluation."""
+    """Training without layers that draw random numbers, or evaluation."""
     model.train(training)
     for module in model.modules():
         if RANDOM.search(type(module).__name__):

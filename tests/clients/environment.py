@@ -37,7 +37,7 @@ class Environment:
 
     @property
     def packages(self) -> Path:
-        """The folder of what was installed for this client alone."""
+        """The folder of the packages that were installed for this client alone."""
         python = f"python{sys.version_info.major}.{sys.version_info.minor}"
         return self.folder / "lib" / python / "site-packages"
 

@@ -1,4 +1,6 @@
-"""Scenes for the detectors of flowvision: images with boxes, and what makes a detector small."""
+"""Scenes for the detectors of flowvision: images with boxes, and the settings of a small
+detector.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ Size = tuple[int, int]
 
 @dataclass(frozen=True)
 class Scenes:
-    """Images of any size, the boxes and classes of what they show, and its masks."""
+    """Images of any size, the boxes and classes of the things they show, and its masks."""
 
     images: list[np.ndarray]
     boxes: list[np.ndarray]

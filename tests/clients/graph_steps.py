@@ -38,7 +38,7 @@ def trained(
         torch: PyTorch, or the library, which runs both as graphs.
         model: Gets the weights of `fill`.
         inputs: Tensors that both are called with.
-        pick: Takes the output that counts out of what the model returns.
+        pick: Takes the output that counts out of the model's results.
         rate: Learning rate.
         trains: False for models without parameters.
         options: Keyword arguments of the model that are no tensors.

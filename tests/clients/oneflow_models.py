@@ -61,7 +61,9 @@ def wide_and_deep(models: Any, library: Any) -> Example:
 
 
 def bert(modeling: Any, library: Any) -> Example:
-    """Words and next sentence.  No dropout: in place, of what a softmax keeps, it is refused."""
+    """Words and next sentence.  No dropout: in place, of values that a softmax keeps, it is
+    refused.
+    """
     model = modeling.BertForPreTraining(
         60, 16, 32, 2, 4, 64, library.nn.GELU(), 0.0, 0.0, 16, 2, initializer_range=0.2
     )

@@ -51,7 +51,7 @@ def judge_suite(client: Client, folder: Path, output: Path) -> list[Outcome]:
 
 
 def outcome_of_case(case: ElementTree.Element) -> Outcome:
-    """Read the result of one test; a skipped one says what it would need."""
+    """Read the result of one test; a skipped one names its needs."""
     name = case.get("name", "").removeprefix("test_")
     for kind in ("failure", "error"):
         if (found := case.find(kind)) is not None:

@@ -1,6 +1,6 @@
 """Models of libraries written for PyTorch, run on PyTorch and on oneflow under mock_torch.
 
-`python -m tests.clients.torch_names torch FOLDER [names]` saves the models and what they gave;
+`python -m tests.clients.torch_names torch FOLDER [names]` saves the models and their results;
 `... oneflow FOLDER [names]` loads the same safetensors files and compares. Each prints one line of
 JSON a model.
 """
@@ -171,7 +171,7 @@ def _schedulers() -> None:
 
 
 def first_values(model: Any, folder: Path, first: bool) -> Any:
-    """Save a new model, of which no parameter is zero and hides others; or load what was saved."""
+    """Save a new model, of which no parameter is zero and hides others; or load the saved one."""
     from safetensors.torch import load_model, save_model
 
     if first:
@@ -210,7 +210,7 @@ def _vision(name: str, size: int) -> None:
 
 
 def result_of(out: Any) -> Any:
-    """The first tensor of what a model gives."""
+    """The first tensor of a model's results."""
     while not hasattr(out, "detach"):
         out = next(iter(out.values())) if isinstance(out, dict) else out[0]
     return out

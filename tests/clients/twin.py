@@ -135,7 +135,9 @@ def _of(*packages: str) -> dict[str, ModuleType]:
 
 
 class Twin:
-    """The copy.  module: what `import package` gives inside `active()`, as `beside` are copied."""
+    """The copy.  module: the one that `import package` gives inside `active()`, as `beside` are
+    copied.
+    """
 
     def __init__(self, package: str, *beside: str) -> None:
         self._names = (package, *beside, "oneflow")

@@ -23,8 +23,8 @@ SIDES = ("torch", "oneflow")
 class Outcome:
     """Result of one task.
 
-    num_values: values compared. trouble: "" where both sides agree. refused: what was not run, or
-    stops on purpose.
+    num_values: values compared. trouble: "" where both sides agree. refused: rows that were not
+    run, or stop on purpose.
     """
 
     task: str
@@ -111,7 +111,7 @@ def difference(
     """Name the first value that differs, and by how much; "" if all agree.
 
     Texts, booleans and integers must be equal. Numbers may differ by `tolerance` times the largest
-    finite one; what is not finite must be the same at the same places.
+    finite one; numbers that are not finite must be the same at the same places.
     """
     if wanted.keys() != found.keys():
         return f"only one side has {', '.join(sorted(wanted.keys() ^ found.keys())[:3])}"

@@ -1,9 +1,9 @@
 """Training steps of YOLOv5s of one-yolov5 on made-up images, on oneflow or on PyTorch.
 
 `python -m tests.clients.yolov5_model FOLDER LIBRARY START` takes a checkout of
-Oneflow-Inc/one-yolov5, and "oneflow" or "torch", and prints one line of JSON: losses, and what the
-trained model detects. The run on oneflow makes the first weights and saves them in START, which
-the other loads. The steps are written here, with SGD and momentum: its training script needs data.
+Oneflow-Inc/one-yolov5, and "oneflow" or "torch", and prints one line of JSON: losses, and the finds
+of the trained model. The run on oneflow makes the first weights and saves them in START, which the
+other loads. The steps are written here, with SGD and momentum: its training script needs data.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def targets(rng: np.random.Generator) -> np.ndarray:
 
 
 def trained(library: Any, folder: Path, start: Path) -> dict[str, Any]:
-    """Losses of the steps (their sum, then box, object, class), and what is detected afterwards.
+    """Losses of the steps (their sum, then box, object, class), and the finds afterwards.
 
     In float64: batch norm over few values makes float32 uncertain.
     """

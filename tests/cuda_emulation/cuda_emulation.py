@@ -1,5 +1,5 @@
 """Makes CuPy use the emulated CUDA, where CUDA_EMULATION names the built emulator's folder; and
-counts what a piece of code asks of it:
+counts the requests of a piece of code:
 
     with cuda_emulation.counting() as step:
         loss = graph(x, y)
@@ -51,7 +51,7 @@ def library() -> ctypes.CDLL:
 
 @contextlib.contextmanager
 def counting(log: bool = False) -> Iterator[SimpleNamespace]:
-    """Count what happens inside, as attributes that are set at the end.
+    """Count the requests inside, as attributes that are set at the end.
 
     log: also write a line for each launch, product and copy to the file EMU_LOG, or to stderr.
     """

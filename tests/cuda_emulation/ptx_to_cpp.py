@@ -2,8 +2,8 @@
 
     python ptx_to_cpp.py in.ptx out.cpp
 
-What the C++ calls stands in emu.h. An instruction that is not known ends the translation with its
-text.
+The functions that the C++ calls stand in emu.h. An instruction that is not known ends the
+translation with its text.
 """
 
 from __future__ import annotations

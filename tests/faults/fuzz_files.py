@@ -25,7 +25,7 @@ from .fuzz_inputs import (
 
 
 def fuzz_archives(verdict: Verdict, seeds: range) -> None:
-    """Working directories: whatever the archive says, nothing appears outside of its folder."""
+    """Working directories: no archive makes it so that anything appears outside of its folder."""
     from oneflow.launcher.daemon.archive import ArchiveError, unpack
 
     with scratch() as folder:
@@ -139,7 +139,7 @@ def _packed(rng: random.Random, data: bytes) -> bytes:
 
 
 class Checkpoint:
-    """A checkpoint of a job as three ranks write it, and what must come out of it."""
+    """A checkpoint of a job as three ranks write it, and the expected tensors of it."""
 
     def __init__(self, folder: Path, scale: int = 1) -> None:
         import numpy as np
@@ -302,7 +302,7 @@ def _add_more(rng: random.Random, checkpoint: Checkpoint) -> None:
 
 
 def _zeros(rng: random.Random, checkpoint: Checkpoint) -> None:
-    """Leaves it as a file system does that lost what was not synced."""
+    """Leaves it as a file system does that lost all bytes not synced."""
     name = rng.choice(_shards(checkpoint))
     data = checkpoint.files[name]
     keep = rng.randrange(len(data))

@@ -40,7 +40,7 @@ class HangError(BaseException):
 @dataclass
 class Verdict:
     """Figures of one target. ends: how often an input ended how. slowest_s: of one input. grown:
-    bytes of memory of whoever was fed. remark: what else there is to say.
+    bytes of memory of the fed process. remark: a note.
     """
 
     name: str
@@ -359,11 +359,11 @@ MEMORY = Path("/dev/shm")
 
 
 class WrongError(Exception):
-    """Something was taken that is not what it seems."""
+    """An input was taken for something else."""
 
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """A folder in memory where there is one: what is written shall cost no disk."""
+    """A folder in memory where there is one: writing shall cost no disk."""
     with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as folder:
         yield Path(folder)

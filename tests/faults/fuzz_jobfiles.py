@@ -81,7 +81,7 @@ def fuzz_jobfiles(verdict: Verdict, seeds: range, samples: list[Path]) -> None:
 
 
 def _verify(path: Path) -> None:
-    """Reads what is taken to its last byte."""
+    """Reads an accepted file to its last byte."""
     from oneflow.jobs.jobfile import JobFile
     from oneflow.jobs.sources import Access
 
@@ -177,7 +177,7 @@ _WIDE = {11: (6, 7, 8), 17: (7, 8, 9, 15, 16), 8: (5, 6)}
 
 
 def _sealed(entries: dict[str, bytes]) -> bytes:
-    """All entries with right sizes, sums and digests: only what they say can be wrong."""
+    """All entries with right sizes, sums and digests: only their contents can be wrong."""
     job = entries.pop("job.json")
     try:
         described = json.loads(job)

@@ -1,7 +1,7 @@
 """A whole cluster in one process, in virtual time, with everything going wrong, under a seed.
 
 `python -m tests.faults.simulation --seeds 10000` runs many seeds; `--start 4711 --seeds 1 -v` runs
-one again and prints what happened. After the faults stop everything must come to rest: every job
+one again and prints its events. After the faults stop everything must come to rest: every job
 in one final state, nothing running twice, the store the same as the table, and the next job runs.
 """
 
@@ -335,7 +335,7 @@ class Simulation:
         return {daemon.name for daemon in self.daemons if node in (daemon.node, daemon.name)}
 
     def _undrain(self, node: str) -> None:
-        """Done, it is done for good, whoever is away or crashes after it."""
+        """Done, it is done for good, also if processes are away or crash after it."""
         if self.scheduler.step(UndrainAsked(node)):
             self.undrained |= self._on(node)
 
@@ -392,7 +392,7 @@ class Simulation:
         self.world.after(0.5 if self.is_faulty else 5.0, self._revive_scheduler)
 
     def _make_peace(self) -> None:
-        """Nothing new goes wrong from here on; what is frozen or away comes back by itself."""
+        """No new faults from here on; frozen and absent processes come back by themselves."""
         self.world.say("faults end")
         self.is_faulty = False
         self.scheduler.crash = 0.0
@@ -466,7 +466,7 @@ class Simulation:
             raise Violation("the store does not replay to the state of the table")
 
     def _check_lives(self) -> None:
-        """Checks that what a job is said to have done its own ranks did, not those of an earlier
+        """Checks that a job's steps and end were those of its own ranks, not those of an earlier
         job of its id, and nothing of that one is left.
         """
         for record in self.scheduler.table.jobs.values():
@@ -490,7 +490,7 @@ class Simulation:
                     raise Violation(f"{daemon.name} still has {name}, which was removed")
 
     def _run_one_more(self) -> None:
-        """Whatever happened before: the next job on the same devices succeeds."""
+        """After any faults: the next job on the same devices succeeds."""
         spec = JobSpec(name="last", argv=("train",), devices=self.num_devices)
         self.programs["last", spec.argv] = Program(
             steps=3, step_s=0.1, checkpoint_every=0, stop_s=0.1

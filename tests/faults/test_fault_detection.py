@@ -24,7 +24,7 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
 
 
 def test_who_is_killed_is_named(scene: Scene) -> None:
-    """The figures are for the slow test: here a busy machine may take what it needs."""
+    """The figures are for the slow test: here a busy machine may take its time."""
     job, _ = scene.script_job()
     pid = scene.worker(job, 1)
     struck = scene.strike(job, lambda: os.kill(pid, signal.SIGKILL))

@@ -1,4 +1,4 @@
-"""The proxy that is a bad network: what goes in comes out, but for what is asked for."""
+"""The proxy that is a bad network: all bytes come out, but for the faults asked for."""
 
 from __future__ import annotations
 

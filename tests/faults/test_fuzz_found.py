@@ -201,7 +201,7 @@ def archive_of(path: Path, *links: tuple[str, str]) -> Path:
 
 @pytest.mark.parametrize("link", [("l", ""), (".", "a"), ("d" * 300, "a")])
 def test_links_that_cannot_be_made(tmp_path: Path, link: tuple[str, str]) -> None:
-    """tarfile would look for what they name in the archive, again and again."""
+    """tarfile would look for their targets in the archive, again and again."""
     archive = archive_of(tmp_path / "x", link, ("a", "b"))
     with pytest.raises(ArchiveError):
         unpack(archive, tmp_path / "work")

@@ -1,7 +1,7 @@
 """Drawing of arguments: the state of a program under construction, beside PyTorch.
 
 A program is text: leaves, then lines that mean the same of `oneflow` and `torch`, both called `m`.
-PyTorch runs each line as it is drawn, so that later lines know shapes, dtypes and who shares
+PyTorch runs each line as it is drawn, so that later lines know shapes, dtypes and shared
 memory.
 
 Both libraries round some results differently. Where a later line would turn a difference of the

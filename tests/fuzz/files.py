@@ -4,9 +4,9 @@
 
 A program is a tree of containers, plain values, tensors of all dtypes and layouts in memory, some
 of which share memory or are there several times. Loaded again it must be the same: values, dtypes,
-shapes, which tensors need gradients, and who shares memory with whom. Then bytes of the file are
-changed or taken away: what is loaded must be an error of ours, or a tree that compares equal but
-for what a changed byte of a tensor's data may change.
+shapes, which tensors need gradients, and which share memory. Then bytes of the file are
+changed or taken away: the result must be an error of ours, or a tree that compares equal but
+for elements that a changed byte may change.
 """
 
 from __future__ import annotations

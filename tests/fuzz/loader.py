@@ -228,7 +228,7 @@ def _pass(loader: Any, stop: int) -> list[Any]:
 
 
 def compared(program: Program, found: Any) -> Any:
-    """An outcome without what chance decides: the numbers of samples in random orders."""
+    """An outcome without the parts that chance decides: the numbers of samples in random orders."""
     if program.order != "shuffle" or found[0] == "no loader":
         return found
     by_chance = program.bad or program.bad_batch >= 0 or program.drop_last

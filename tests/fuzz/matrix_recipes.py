@@ -95,7 +95,7 @@ def alone_in_einsum(d: Draft, x: str) -> list[str]:
 
 
 def product_beside(rank: int) -> Arguments:
-    """Two factors of what is added to x; rank: of the first."""
+    """Two factors of the matrix added to x; rank: of the first."""
 
     def arguments(d: Draft, x: str) -> list[str]:
         shape = tuple(map(int, d.values[x].shape))

@@ -72,7 +72,7 @@ JUMPING = {k: "jumps" for k in ("//", "%", "<", "<=", ">", ">=", "==", "!=")} | 
 
 @dataclass(frozen=True)
 class Line:
-    """One line, and what is known of it."""
+    """One line, and the facts known of it."""
 
     text: str
     traits: frozenset[str]
@@ -238,7 +238,7 @@ def _dropped(d: Draft, count: int) -> bool:
 
 
 def _undone(d: Draft, count: int) -> bool:
-    """Takes back what a line has written: all is computed anew."""
+    """Takes back the writes of a line: all is computed anew."""
     _dropped(d, count)
     names: dict[str, Any] = {"m": torch, **{leaf.name: leaf.tensor(torch) for leaf in d.leaves}}
     for text in d.lines:
@@ -347,7 +347,7 @@ def _indexed(d: Draft) -> tuple[str, str]:
 
 
 def _source_of(d: Draft, x: str, index: str) -> str:
-    """A tensor that fits what `x[index]` is, more or less."""
+    """A tensor that fits `x[index]`, more or less."""
     names = {"m": torch, **d.values}
     try:
         quietly(f"found = {x}[{index}]", names)

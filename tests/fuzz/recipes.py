@@ -1,11 +1,11 @@
 """Recipes for calls of the functions of the public table: the arguments after the first operand.
 
-A recipe is drawn for a value x and gives texts of arguments. Traits say what may become of it:
+A recipe is drawn for a value x and gives texts of arguments. Traits say how it may differ:
 
     moves    the result's numbers are numbers of the operands
     algebra  sums and products: exact where the numbers are few and small
     jumps    a last bit may decide, so that operands must be exact
-    compares what is written in place has no history
+    compares a target in place has no history
     edges    the same at the ends of its domain, and the result is rounded
     spread   ill-conditioned where the rows of the operand are nearly constant
     divides  a divisor that is 0 but for rounding decides

@@ -1,4 +1,4 @@
-"""A program in PyTorch, eagerly, in a graph and as global tensors; and what differs."""
+"""A program in PyTorch, eagerly, in a graph and as global tensors; and the differences."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _is_explained(program: Program, mode: str, difference: Difference) -> bool:
 
 
 def _is_rounding(program: Program, mode: str) -> bool:
-    """Whether each line gives what PyTorch gives, if PyTorch goes on from the numbers of `mode`
+    """Whether each line gives PyTorch's result, if PyTorch goes on from the numbers of `mode`
     after every line: then last bits differ, and a later line is ill-conditioned where it is."""
     names = {"m": torch, **{leaf.name: leaf.tensor(torch) for leaf in program.leaves}}
     for n, text in enumerate(program.lines):

@@ -16,8 +16,9 @@ CONFIG, TRACED = "config", "traced"
 
 
 def run_pass(name: str, sections: dict[str, str]) -> str:
-    """The text of what a pass leaves, verified. It is given what the text before it says; plans,
-    whose text does not parse, are made anew of the graph that the first of their passes reads.
+    """The text of the graph that a pass leaves, verified. It is given the graph of the text before
+    it; plans, whose text does not parse, are made anew of the graph that the first of their passes
+    reads.
     """
     place = PASSES.index(name)
     first = min(place, PASSES.index("group_segments"))

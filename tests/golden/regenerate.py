@@ -72,7 +72,7 @@ class Rewritten(nn.Graph):
 
 
 def rewritten() -> tuple[LogicalGraph, JobConfig]:
-    """The graph, traced on two ranks, and what it asks for."""
+    """The graph, traced on two ranks, and its configuration."""
 
     def make() -> tuple[nn.Graph, Any]:
         return Rewritten(), put(np.ones((8, 4), np.float32), TWO, (Split(0),))

@@ -1,5 +1,5 @@
 """A front end of cuDNN that builds every plan and computes in NumPy, through the addresses, shapes
-and strides that it is given: for tests of what our kernels ask of the real one.
+and strides that it is given: for tests of the requests of our kernels.
 """
 
 from __future__ import annotations

@@ -129,7 +129,7 @@ def opened() -> Any:
 
 
 def nccl() -> None:
-    """The primitives against NumPy, what they count, and their order with kernels."""
+    """The primitives against NumPy, their counts, and their order with kernels."""
     import cupy
 
     ends = opened()
@@ -158,8 +158,8 @@ def nccl() -> None:
 
 
 def streams() -> None:
-    """Calls see what kernels launched before have written, and kernels launched after see what
-    calls have; memory that is freed at once is not used twice."""
+    """Calls see the writes of kernels launched before, and kernels launched after see
+    those of calls; memory that is freed at once is not used twice."""
     import cupy
 
     ends = opened()

@@ -1,5 +1,5 @@
 """Segments recorded as CUDA graphs: the numbers of a step are those of kernels launched one by one,
-random ones too, and what a graph must not hold is left out of it.
+random ones too, and calls that a graph must not hold are left out of it.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def batches() -> Iterator[tuple[Array, Array]]:
 
 
 def trained(device: str, on: bool, **settings: Any) -> tuple[list[Array], Recordings | None]:
-    """Losses and last weights, and what was recorded."""
+    """Losses and last weights, and the recorded calls."""
     with recording(on):
         graph = Trained(device, **settings)
         flow.manual_seed(5)

@@ -1,5 +1,6 @@
-"""Attention and convolutions ask cuDNN for what they are: a stand-in of its front end computes it
-through the same addresses, shapes and strides, and PyTorch says what is right. Needs a CUDA device.
+"""Attention and convolutions ask cuDNN for themselves: a stand-in of its front end computes it
+through the same addresses, shapes and strides, and PyTorch gives the right values. Needs a CUDA
+device.
 
 Where the real cuDNN is installed, the other tests of this folder run it.
 """
@@ -31,7 +32,7 @@ Array = np.ndarray[Any, Any]
 
 @pytest.fixture(autouse=True)
 def runs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """Names of the operations that ran. What a call is bound to is kept by its sizes: each test has
+    """Names of the operations that ran. Bindings of a call are kept by its sizes: each test has
     its own."""
     monkeypatch.setitem(sys.modules, "cudnn", front_end())
     monkeypatch.setattr(cudnn, "_plans", {})

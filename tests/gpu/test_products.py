@@ -31,7 +31,7 @@ PRODUCTS = [s for s in NN_SAMPLES if s.op == "product" and s.inputs[1].shape[0] 
 
 
 def _operands(sample: Sample, dtype: str) -> tuple[list[Any], list[Any], list[Any]]:
-    """Arrays of the outputs and the inputs on the GPU, and what is to come out."""
+    """Arrays of the outputs and the inputs on the GPU, and the expected results."""
     inputs = [x.astype(KINDS[dtype]) for x in sample.inputs]
     assert sample.reference is not None
     wanted = sample.reference(*(x.astype(np.float64) for x in inputs), **sample.attrs)

@@ -1,4 +1,6 @@
-"""The table of neighbours: how each is installed, what runs, and what stays unproven."""
+"""The table of neighbours: how each is installed, which tests run, and which claims stay
+unproven.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,13 @@ class Neighbour:
 
     Attributes:
         name: Name on the command line and in the table.
-        ran: What its tests do, for the table.
+        ran: Acts of its tests, for the table.
         tests: Files of pytest.
         version: Command that prints the version.
         programs: Commands that must be there.
         debian: Packages that bring them.
         index: Requirements for pip, in an environment of the neighbour's own.
-        unproven: What no test here can show, for the table.
+        unproven: Claims that no test here can show, for the table.
         time_limit_s: Time for all of its tests.
     """
 

@@ -1,8 +1,8 @@
 """deploy/kubernetes as its README says, by kubectl, against a simulated API server (kmock).
 
 The simulator keeps objects and their history; it has no admission, no controllers and no kubelet,
-so what a pod does is shown elsewhere (tests/processes/test_deployed_commands.py), and that built-in
-objects fit their schema in tests/unit/deploy.
+so the acts of a pod are shown elsewhere (tests/processes/test_deployed_commands.py), and that
+built-in objects fit their schema in tests/unit/deploy.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
 
 
 def readme() -> str:
-    """The commands of the README but for what a running scheduler would have to answer."""
+    """The commands of the README but for those that a running scheduler would have to answer."""
     block = (FOLDER / "README.md").read_text().split("```")[1]
     return block.replace("deploy/kubernetes", str(FOLDER))
 

@@ -1,5 +1,5 @@
-"""The web page in Chromium: nothing that the user holds is lost, whatever the number of jobs, the
-width and the colours.
+"""The web page in Chromium: nothing that the user holds is lost, for any number of
+jobs, width and colours.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ def test_nobody_is_asked_while_the_page_is_hidden(
 
 @pytest.fixture(scope="session")
 def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The source of axe-core, which finds what assistive technology cannot use."""
+    """The source of axe-core, which finds parts that assistive technology cannot use."""
     folder = tmp_path_factory.mktemp("axe")
     if shutil.which("npm") is None:
         pytest.skip("needs npm")

@@ -124,7 +124,7 @@ def test_daemons_are_placed_by_ray(tmp_path: Path, address: str) -> None:
 @pytest.mark.neighbour
 @pytest.mark.filterwarnings("ignore")
 def test_a_graph_job_on_two_daemons_saves_and_goes_on(tmp_path: Path, address: str) -> None:
-    """They are on one host, so they have one folder; what a job leaves outlives the cluster."""
+    """They are on one host, so they have one folder; the files of a job outlive the cluster."""
     path = tmp_path / "train.job"
     x = np.ones((40, 6), np.float32)
     data = flow.jobs.data.arrays(x=x).batch(8).repeat()

@@ -1,4 +1,4 @@
-"""`python -m tests.parity`: runs PyTorch's tables against oneflow and prints what differs."""
+"""`python -m tests.parity`: runs PyTorch's tables against oneflow and prints the differences."""
 
 from __future__ import annotations
 

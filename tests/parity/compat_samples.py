@@ -210,7 +210,7 @@ SAMPLES: dict[str, list[Sample]] = {
 
 
 def _unsigned(m: Any, name: str) -> Any:
-    """Values of a wide unsigned dtype, cast and compared; what they meet."""
+    """Values of a wide unsigned dtype, cast and compared; their operands."""
     kind = getattr(m, name)
     x = m.tensor([1, 2, 300], dtype=kind)
     small = m.tensor([1.5, 2.5]).to(kind)

@@ -77,7 +77,7 @@ def _answer(get: Callable[[], Any]) -> Any:
 
 
 def family(name: str) -> Sample:
-    """Densities with their gradients, moments, entropy, and shapes also of what is expanded."""
+    """Densities with their gradients, moments, entropy, and shapes also of expanded ones."""
 
     def sample(m: Any) -> Any:
         params, value = _tensors(m, FAMILIES[name][0]), m.tensor(FAMILIES[name][1])

@@ -111,7 +111,7 @@ def _is_here(op: Any) -> bool:
 
 
 class _Switch:
-    """`torch` inside PyTorch's wrappers: our names; what is missing is an AttributeError."""
+    """`torch` inside PyTorch's wrappers: our names; missing ones are an AttributeError."""
 
     Tensor = flow.Tensor
     nn = flow.nn
@@ -330,7 +330,7 @@ def _compare_gradients(leaves: list[Any], ours: list[Any], wanted: Any, got: Any
 
 
 def _check_errors(op: Any, ours: Any, limit: int | None) -> Iterator[Finding]:
-    """Refusals: what PyTorch refuses with an exception is refused here, by an error of the
+    """Refusals: a call that PyTorch refuses with an exception is refused here, by an error of the
     user's.
     """
     if op.error_inputs_func is None:

@@ -1,6 +1,6 @@
 """Samples of the public names that PyTorch's own tables of samples do not cover.
 
-A sample is a function of the library (`oneflow` or `torch`): what it returns must be the same of
+A sample is a function of the library (`oneflow` or `torch`): its results must be the same of
 both. A name that cannot be compared stands in NOT_COMPARED with the reason.
 """
 
@@ -97,7 +97,7 @@ def each(sample: Sample, *names: str) -> dict[str, list[Sample]]:
 
 
 def saved(m: Any) -> Any:
-    """Saves a dict of tensors, and returns what comes back."""
+    """Saves a dict of tensors, and returns the loaded one."""
     file = io.BytesIO()
     m.save({"a": ramp(m, 2, 3), "b": [ramp(m, 4, dtype="int64")]}, file)
     file.seek(0)
@@ -201,7 +201,7 @@ def gradients(m: Any) -> Any:
 
 
 def folded(m: Any, *args: Any, **keywords: Any) -> list[Any]:
-    """Columns of windows, and what they add up to, with gradients."""
+    """Columns of windows, and their sums, with gradients."""
     x = ramp(m, 2, 3, 6, 5).requires_grad_()
     columns = m.nn.functional.unfold(x, *args, **keywords)
     image = m.nn.functional.fold(columns, (6, 5), *args, **keywords)

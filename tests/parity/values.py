@@ -1,4 +1,4 @@
-"""Values on the way from PyTorch to oneflow, and comparison of what both computed."""
+"""Values on the way from PyTorch to oneflow, and comparison of both results."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Runs on 2 or 4 ranks: graphs that choose stages, grids, micro-batches, ZeRO and what is computed
-again train as eager code on one rank does, whatever they choose; see test_auto_parallel_ranks.py.
+"""Runs on 2 or 4 ranks: graphs that choose stages, grids, micro-batches, ZeRO and recomputation
+train as eager code on one rank does, with any choice; see test_auto_parallel_ranks.py.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def stages_and_grids_need_no_trace_of_their_own() -> None:
 
 @contextmanager
 def preferring(wanted: Candidate) -> Iterator[None]:
-    """Within, this candidate is tried and taken, whatever it costs."""
+    """Within, this candidate is tried and taken, at any cost."""
     ranked = choosing.ranked
 
     def first(estimates: Any) -> Any:

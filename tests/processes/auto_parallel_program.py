@@ -121,7 +121,7 @@ def explains_itself(graph: Train, plain: Train) -> None:
 
 
 def shares_its_variables(graph: Train, sbp: Any, layouts: dict[str, Any]) -> None:
-    """A later graph takes the variables as they lie, and sees what the first one writes."""
+    """A later graph takes the variables as they lie, and sees the writes of the first one."""
     model = graph.model.to(nn.Module)
     predict = Predict(model)
     for _ in range(2):

@@ -246,7 +246,9 @@ def every_kind() -> None:
 
 
 def between_two() -> None:
-    """send_object and recv_object, of what fits into the first exchange and of more."""
+    """send_object and recv_object, of objects that fit into the first exchange and of larger
+    ones.
+    """
     open_from_two_threads()
     said = [None, {"a": (1, b"x")}, "y" * 245, "y" * 246, "y" * 247, "y" * 300_000]
     if SIZE > 1 and RANK == 0:

@@ -36,8 +36,8 @@ def shared(rig: Rig) -> dict[str, Running]:
 
 @pytest.fixture
 def start(rig: Rig, shared: dict[str, Running]) -> Iterator[Callable[..., Running]]:
-    """Gives what starts a daemon and returns when it may be given work; one of the same settings
-    that runs already is taken. Afterwards there is no job.
+    """Gives a function that starts a daemon and returns when it may be given work; one of the same
+    settings that runs already is taken. Afterwards there is no job.
     """
 
     def start_one(

@@ -116,7 +116,7 @@ class Trial:
             self.failures.append(f"{title}: {''.join(lines[-3:])}"[:3000])
 
     def finish(self) -> None:
-        """Exits with what went wrong, if anything did."""
+        """Exits with the faults, if there are any."""
         if self.failures:
             print(f"rank {RANK}: {len(self.failures)} of {self.count} fail", flush=True)
             sys.exit("\n".join(self.failures[:12]))

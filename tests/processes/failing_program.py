@@ -241,7 +241,7 @@ class SortRows(Op):
 
 
 def no_signature() -> None:
-    """Overwrites what stays where it lies, here in parts."""
+    """Overwrites variables that stay where they lie, here in parts."""
 
     class Sort(nn.Graph):
         def __init__(self) -> None:

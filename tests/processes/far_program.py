@@ -1,6 +1,6 @@
 """Runs on the ranks of test_namespaces.py.
 
-Usage: far_program.py SCENE REPORT. SCENE: some of them, by +. Each rank writes what it found to
+Usage: far_program.py SCENE REPORT. SCENE: some of them, by +. Each rank writes its findings to
 REPORT.RANK.
 """
 
@@ -40,7 +40,7 @@ def mine(rank: int, shape: tuple[int, ...], dtype: Any) -> Any:
 
 
 def primitives() -> dict[str, Any]:
-    """Every primitive, of several dtypes and sizes, against what it must give."""
+    """Every primitive, of several dtypes and sizes, against its expected results."""
     here = world().everyone
     for dtype in (np.float32, np.int64, np.complex64, ml_dtypes.bfloat16, np.bool_):
         for n in (0, 1, 1000, 200_000):
@@ -76,7 +76,7 @@ def pairs() -> dict[str, Any]:
 
 
 def killed() -> dict[str, Any]:
-    """The last rank dies while all exchange a large tensor; the others say who was lost."""
+    """The last rank dies while all exchange a large tensor; the others name the lost one."""
     here = world().everyone
     x = np.ones(16 << 20, np.float32)
     here.barrier()

@@ -1,5 +1,5 @@
 """Runs on the ranks of test_sharded_files.py: `files_program.py SCENE FOLDER`; exits 0 if all is
-right. One process can also import it to load what ranks saved."""
+right. One process can also import it to load the files of ranks."""
 
 from __future__ import annotations
 
@@ -265,7 +265,7 @@ def resume(folder: Path, name: str) -> None:
 
 
 def elsewhere(folder: Path) -> None:
-    """Loads what another number of ranks saved."""
+    """Loads the files of another number of ranks."""
     for other in (2, 4):
         if other != SIZE:
             found = flow.load(folder / str(other) / "tree")

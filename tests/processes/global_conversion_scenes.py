@@ -147,7 +147,7 @@ def sizes_are_checked_or_trusted() -> None:
 
 
 def requests_must_be_equal() -> None:
-    """Whatever one rank asks differently, all ranks hear of it, and the next call works."""
+    """If one rank asks for anything else, all ranks hear of it, and the next call works."""
     refuses("must have placement and sbp parameters", lambda: flow.ones(2).to_global(ALL))
     refuses("must have placement and sbp parameters", lambda: flow.ones(2).to_global(sbp=B))
     refuses(
@@ -397,7 +397,7 @@ def tensors_print() -> None:
 
 
 def created_tensors_are_the_same_everywhere() -> None:
-    """Known values, whatever the layout."""
+    """Known values, in every layout."""
     known: list[tuple[Callable[..., Any], Any]] = [
         (lambda **w: flow.ones(6, 5, **w), np.ones((6, 5))),
         (lambda **w: flow.zeros((6, 5), dtype=flow.int8, **w), np.zeros((6, 5))),
@@ -473,7 +473,9 @@ def random_numbers_do_not_depend_on_the_layout() -> None:
 
 
 def graphs_create_what_scripts_create() -> None:
-    """Summands and what cannot be made in parts included; random numbers for every layout alike."""
+    """Summands and values that cannot be made in parts included; random numbers for every layout
+    alike.
+    """
 
     class Create(flow.nn.Graph):
         def __init__(self, places: list[Any]) -> None:

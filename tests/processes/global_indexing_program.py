@@ -250,7 +250,7 @@ def writes(trial: Trial) -> None:
 
 
 def writes_stay(trial: Trial) -> None:
-    """A value that lies with what it overwrites does not move."""
+    """A value that lies with its target does not move."""
 
     def work() -> None:
         x = scatter(np.zeros((8, 3)), EVERYONE, (S0,), 0)
@@ -311,7 +311,7 @@ IN_PLACE: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Array, Array], Ar
 
 
 def in_place(trial: Trial) -> None:
-    """The target keeps memory, placement and layout, whatever the operands have."""
+    """The target keeps memory, placement and layout, with any operands."""
     a, b = X[:, :, 0].copy(), np.random.default_rng(3).normal(size=(7, 6))
     for number, (name, (run, formula)) in enumerate(IN_PLACE.items()):
         for placement, nd_sbp in [*layouts(a, number, 2), (EVERYONE, (P,))]:
@@ -335,7 +335,7 @@ def in_place(trial: Trial) -> None:
 
 
 def versions(trial: Trial) -> None:
-    """Overwrites what a backward pass needs: an error, as for local tensors."""
+    """Overwrites an array that a backward pass needs: an error, as for local tensors."""
 
     def work() -> None:
         for write in (lambda t: t.add_(1.0), lambda t: t.__setitem__(slice(1, 3), 0.0)):

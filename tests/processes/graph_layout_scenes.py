@@ -105,7 +105,7 @@ def transformer_layer(hierarchy: Any) -> None:
 
 
 def moves_alone() -> None:
-    """Graphs that hand through, move or reshape what they are given or have caught."""
+    """Graphs that hand through, move or reshape arguments and caught tensors."""
     size = flow.env.get_world_size()
     everyone, first = flow.placement("cpu", list(range(size))), flow.placement("cpu", [0])
     caught = flow.tensor(X[0], placement=everyone, sbp=flow.sbp.split(0))

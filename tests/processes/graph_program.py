@@ -141,7 +141,7 @@ def data_parallel() -> None:
 
 
 def data_parallel_split(stage: int) -> None:
-    """ZeRO: what the ranks hold as copies is split over them."""
+    """ZeRO: tensors that the ranks hold as copies are split over them."""
     model = make_model(norm=False).to_global(EVERYONE, B)
     graph = Train(model, *make_adam(model), pieces=2)
     graph.config.enable_zero(True, stage=stage, shard_min_size=8)

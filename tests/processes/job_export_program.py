@@ -33,7 +33,7 @@ def data() -> Any:
 
 
 class Train(nn.Graph):
-    """move: what is done to the features between the two layers."""
+    """move: the change of the features between the two layers."""
 
     def __init__(self, model: nn.Module, move: Any = None) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
-"""Global tensors on two ranks beside PyTorch: who changes when a result is written to, and what is
-read and written at positions, in every layout. Prints "done" on each rank.
+"""Global tensors on two ranks beside PyTorch: which tensors change when a result is written to,
+and reads and writes at positions, in every layout. Prints "done" on each rank.
 
-Usage: memory_program ANSWERS. The file has what PyTorch gives: `answers`, which the test calls,
+Usage: memory_program ANSWERS. The file has PyTorch's results: `answers`, which the test calls,
 for to import PyTorch takes each process seconds.
 """
 
@@ -43,7 +43,7 @@ def same(what: object, ours: Any, theirs: Any) -> None:
 
 
 def written(f: Any, x: Any, call: Callable[[Any, Any], Any]) -> list[Any]:
-    """A computed tensor, and what a call made of it, after a write to the second."""
+    """A computed tensor, and a call's result of it, after a write to the second."""
     h = x * 1
     y = call(f, h)
     if y.dtype is f.bool:

@@ -91,7 +91,7 @@ def curves_are_one() -> None:
 
 
 def rows_may_travel_in_fewer_bytes() -> None:
-    """Losses stay close, and what is lost is told; of rows of 4 numbers int8 needs 6 bytes."""
+    """Losses stay close, and the loss is told; of rows of 4 numbers int8 needs 6 bytes."""
     alone = curve(Model(), lambda x: x, is_graph=False)
     received = {}
     for form in ("float32", "float16", "int8"):

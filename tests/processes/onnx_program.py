@@ -1,4 +1,4 @@
-"""A graph of two ranks, written as the model of one, which gives what the ranks give."""
+"""A graph of two ranks, written as the model of one, which gives the results of the ranks."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Runs on the ranks of test_rendezvous.py: a scheduler on rank 0, a client everywhere, one scene.
 
-Usage: rank_program.py SCENE [FOLDER]. Prints what it saw; an uncaught error gives the exit code.
+Usage: rank_program.py SCENE [FOLDER]. Prints its view; an uncaught error gives the exit code.
 """
 
 from __future__ import annotations

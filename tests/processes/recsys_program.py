@@ -1,4 +1,4 @@
-"""Run on several ranks: the models of examples/recsys learn there what they learn on one rank.
+"""Run on several ranks: the models of examples/recsys learn there as they do on one rank.
 
 argv: names of scenes; without any, all are played.
 """

@@ -21,7 +21,7 @@ FIRST_TABLE = np.zeros(1, np.int32)
 
 
 def step_of(number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Keys and tables of a step, and what it adds to their rows."""
+    """Keys and tables of a step, and its sums for their rows."""
     rng = np.random.default_rng(number)
     ids = rng.choice(1200, rng.integers(50, 300), replace=False)
     added = rng.standard_normal((ids.size, LINE), np.float32)

@@ -62,7 +62,7 @@ def profiled(
     command: tuple[str, ...] = ("-m", "oneflow.autoprof"),
     **env: str,
 ) -> tuple[subprocess.CompletedProcess[str], list[dict[str, str]]]:
-    """Run the module in a process; return what it did, and the rows of its file."""
+    """Run the module in a process; return its outcome, and the rows of its file."""
     done = subprocess.run(
         [sys.executable, *command, *arguments],
         cwd=folder,

@@ -141,7 +141,7 @@ def test_a_program_gets_no_token_and_no_descriptor_of_its_daemon(local: LocalTes
 
 
 def _said(local: LocalTest, *argv: str) -> list[str]:
-    """Runs a program of one rank; returns what it writes."""
+    """Runs a program of one rank; returns its output."""
     done = local.run("job", "submit", "--wait", "--", *argv)
     assert done.returncode == 0, done.stderr
     lines = local.run("job", "logs", done.stdout.split()[0]).stdout.splitlines()

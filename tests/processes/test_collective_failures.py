@@ -1,6 +1,7 @@
-"""Eager collectives of ranks that disagree, die or stop: who is named, how the job ends.
+"""Eager collectives of ranks that disagree, die or stop: the rank that is named, the end of the
+job.
 
-Every run is checked for what must hold after any failure: no process, no shared memory and no
+Every run is checked for the promises after any failure: no process, no shared memory and no
 temporary folder of the job left. The time-out is far away, so an end in time was no time-out.
 """
 

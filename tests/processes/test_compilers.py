@@ -1,4 +1,4 @@
-"""Processes that compile for the scheduler: what they may cost, and how they end."""
+"""Processes that compile for the scheduler: their limits, and how they end."""
 
 from __future__ import annotations
 

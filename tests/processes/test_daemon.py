@@ -1,4 +1,4 @@
-"""A daemon in a process of its own: what it does with the ranks of scripts, as jobs tell it."""
+"""A daemon in a process of its own: its work with the ranks of scripts, as jobs tell it."""
 
 from __future__ import annotations
 

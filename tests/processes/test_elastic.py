@@ -40,7 +40,7 @@ def wait_for(moments: Path, step: int, size: int) -> None:
 
 @contextmanager
 def ended(processes: list[subprocess.Popen[str]]) -> Iterator[None]:
-    """Whatever happens, the processes are gone afterwards."""
+    """The processes are gone afterwards, in any case."""
     try:
         yield
     finally:

@@ -1,5 +1,5 @@
 """Every op of the registry on global tensors, on 2, 3 and 4 ranks and a grid: values, gradients,
-graphs. One launch; what the ranks do is in every_op_program.py."""
+graphs. One launch; the work of the ranks is in every_op_program.py."""
 
 from __future__ import annotations
 

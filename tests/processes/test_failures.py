@@ -1,6 +1,6 @@
-"""A job that fails: its exit code, its last line, what each rank says, and that nothing is left.
+"""A job that fails: its exit code, its last line, the words of each rank, and that nothing is left.
 
-Every run is checked for what must hold after any failure: one cause line, the last; one traceback
+Every run is checked for the promises after any failure: one cause line, the last; one traceback
 at most; no process, no shared memory and no temporary folder of the job left.
 """
 

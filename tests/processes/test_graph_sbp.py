@@ -1,5 +1,5 @@
 """A graph gives results the layouts that eager execution gives them, for every op of the registry;
-what the ranks do is in graph_sbp_program.py."""
+the work of the ranks is in graph_sbp_program.py."""
 
 from __future__ import annotations
 

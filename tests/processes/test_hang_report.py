@@ -1,4 +1,4 @@
-"""A rank that waits says for what: when asked, in its log, and when it gives up."""
+"""A rank that waits names the cause: when asked, in its log, and when it gives up."""
 
 from __future__ import annotations
 

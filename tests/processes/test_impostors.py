@@ -1,5 +1,5 @@
 """Impostors that take a scheduler's port are told nothing and obeyed in nothing: another user, a
-process of the same user, one that replays what it heard, one that hands each byte on to the real
+process of the same user, one that replays recorded bytes, one that hands each byte on to the real
 one.
 """
 
@@ -277,7 +277,7 @@ STRANGER_SAYS = (
 
 
 def as_stranger(text: str) -> str:
-    """Has another user run a line of Python; returns what it says on stderr."""
+    """Has another user run a line of Python; returns its stderr."""
     argv = [sys.executable, "-I", "-c", STRANGER_SAYS + text]
     return subprocess.run(argv, capture_output=True, text=True).stderr
 

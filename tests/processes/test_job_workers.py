@@ -28,7 +28,7 @@ SLOWLY = {"ONEFLOW_TESTING": "1", "ONEFLOW_FAILPOINTS": "worker.step=sleep:0.03"
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Job files by what they do."""
+    """Job files by their work."""
     folder = tmp_path_factory.mktemp("files")
     train, infer = folder / "train.job", folder / "infer.job"
     before = sys.argv

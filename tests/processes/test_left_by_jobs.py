@@ -1,4 +1,4 @@
-"""Things that script jobs leave, and what is done beside them, on a cluster of this machine."""
+"""Files that script jobs leave, and commands beside them, on a cluster of this machine."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class Run:
             self.scheduler = Page(fetch(cluster.status().metrics_address))
 
     def is_told(self) -> bool:
-        """Fetches the pages; has each rank told its daemon of its actors and what they moved?"""
+        """Fetches the pages; has each rank told its daemon of its actors and their bytes?"""
         self.busy = [self.page(rank) for rank in (0, 1)]
         told = ("oneflow_collective_bytes_total", "oneflow_daemon_actors", "oneflow_registers")
         has_loss = self.busy[0].total("oneflow_train_loss") > 0

@@ -1,4 +1,4 @@
-"""The models of examples/recsys on several ranks; what they do there is in recsys_program.py."""
+"""The models of examples/recsys on several ranks; their work there is in recsys_program.py."""
 
 from __future__ import annotations
 

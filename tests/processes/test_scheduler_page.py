@@ -1,4 +1,4 @@
-"""The web page: who may see it, what it may do, and that a browser shows it."""
+"""The web page: the tokens that see it, the acts it may do, and that a browser shows it."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ async def token(scheduler: SchedulerProcess, role: str, name: str = "") -> str:
 
 
 async def code_of(call: Any) -> str:
-    """The code with which a call ends, whatever its kind is; OK if it is answered or goes on."""
+    """The code with which a call ends, of any kind; OK if it is answered or goes on."""
     import grpc
 
     try:
@@ -80,8 +80,9 @@ async def code_of(call: Any) -> str:
 
 
 async def ask(client: Client, service: str, method: Any, timeout_s: float, may: bool) -> str:
-    """An empty message of the right kind. Who may not call is refused before it says anything; and
-    says nothing, for gRPC gives a stream that ended while it was written to a code of its own.
+    """An empty message of the right kind. A caller without the right is refused before it says
+    anything; and says nothing, for gRPC gives a stream that ended while it was written to a code of
+    its own.
     """
     empty = getattr(pb, method.input_type.name)()
 

@@ -1,4 +1,4 @@
-"""The scheduler as a process: what clients and daemons get from it over gRPC and HTTP."""
+"""The scheduler as a process: its answers to clients and daemons over gRPC and HTTP."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ def passes(scene: str, num_ranks: int, folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folders 2 and 4: of what so many ranks saved, and loaded again in many ways."""
+    """Folders 2 and 4: of files that so many ranks saved, and loaded again in many ways."""
     import torch
 
     folder = tmp_path_factory.mktemp("saved")

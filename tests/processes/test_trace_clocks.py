@@ -1,4 +1,4 @@
-"""Ranks whose clocks differ by a known time: what a trace measures of it is true to its error."""
+"""Ranks whose clocks differ by a known time: a trace measures it to its stated error."""
 
 from __future__ import annotations
 

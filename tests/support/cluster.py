@@ -160,9 +160,9 @@ class Rig:
     """A real cluster. folder: all that it keeps. armed: each failpoint holds whom a test tells it
     to. devices: of its daemons, all on one node.
 
-    given: of each process ("scheduler" or a device), what its program gets beyond the usual (see
-    cluster_program; None: as it is by default); more_env and prefix likewise, the words that start
-    it.
+    given: of each process ("scheduler" or a device), the arguments of its program beyond the usual
+    (see cluster_program; None: as it is by default); more_env and prefix likewise, the words that
+    start it.
     """
 
     def __init__(
@@ -217,7 +217,9 @@ class Rig:
         self.stop()
 
     def repair(self) -> list[str]:
-        """Starts what does not run, as systemd would; returns when all is attached. The names."""
+        """Starts processes that do not run, as systemd would; returns when all is attached. The
+        names.
+        """
         dead = [name for name in ("scheduler", *self.devices) if not self.is_alive(name)]
         for name in dead:
             self._spawn(name)
@@ -239,7 +241,7 @@ class Rig:
         return process is not None and process.poll() is None
 
     def _spawn(self, name: str) -> None:
-        """Its options: the usual ones, and what `given` says of it."""
+        """Its options: the usual ones, and those of `given`."""
         kind = "scheduler" if name == "scheduler" else "daemon"
         given = self._scheduler() if kind == "scheduler" else self._daemon(name)
         if kind == "daemon":
@@ -369,7 +371,7 @@ class Rig:
         return [p for p in children(self.pid("scheduler")) if COMPILER_WORDS in cmdline(p)]
 
     def stop(self) -> None:
-        """Lets go who is held and kills all of it, whatever state it is in."""
+        """Lets go held processes and kills all of it, in any state."""
         self.release()
         if self.cluster is not None:
             self.cluster.close()
@@ -389,7 +391,7 @@ class Rig:
     # -- holding -----------------------------------------------------------------------------------
 
     def arm(self, name: str, action: str = "") -> None:
-        """The next process that comes to that place is held there, or does what is said."""
+        """The next process that comes to that place is held there, or does as told."""
         whole = self.hold / f".{name}"
         whole.write_text(action)
         whole.rename(self.hold / name)
@@ -404,14 +406,14 @@ class Rig:
         return int(wait_until(look, f"{name} is reached", timeout_s))
 
     def release(self) -> None:
-        """Lets go who is held, and holds nobody."""
+        """Lets go held processes, and holds nobody."""
         for path in self.hold.iterdir():
             path.unlink(missing_ok=True)
 
     # -- what it uses ------------------------------------------------------------------------------
 
     def usage(self) -> dict[str, tuple[int, Usage]]:
-        """Name of each service -> its pid, and what it uses."""
+        """Name of each service -> its pid, and its resources."""
         return {n: (p.pid, usage(p.pid)) for n, p in self.processes.items() if self.is_alive(n)}
 
     def temp_names(self) -> set[str]:
@@ -524,7 +526,7 @@ def own_program(name: str) -> list[str]:
 def conclude(
     outcomes: Sequence[Any], table: str, again: Callable[[Any], str], path: Path | None
 ) -> int:
-    """Ends a program of faults: what was seen, what failed and how to see it again. Returns its
+    """Ends a program of faults: observations, failures and how to see them again. Returns its
     exit code.
 
     outcomes: dataclasses with `error`.  again: the flags for one of them.  path: of a JSON file.

@@ -81,7 +81,7 @@ def compile_plan(
     progress: Any,
     overrides: Overrides,
 ) -> bytes:
-    """A plan that says what it is made of."""
+    """A plan that names its parts."""
     text = path.read_text()
     if text.startswith("bad"):
         raise GraphError(text)
@@ -92,7 +92,7 @@ def compile_plan(
 
 
 def _work(text: str, number: int) -> None:
-    """A third of what the text says: seconds asleep, seconds in which nobody else has the
+    """A third of the text's figure: seconds asleep, seconds in which nobody else has the
     interpreter, until a folder has a file of the third's number, or memory without end.
     """
     what, _, value = text.partition(" ")[2].partition("=")
@@ -120,7 +120,7 @@ def check_fit(path: Path, kind: str, devices: int, device_type: str, steps: int)
 
 
 def parts_of(given: dict[str, Any], kinds: dict[str, Any]) -> dict[str, Any]:
-    """Takes out of `given` what are objects themselves."""
+    """Takes objects out of `given`."""
     return {name: kind(**given.pop(name)) for name, kind in kinds.items() if name in given}
 
 

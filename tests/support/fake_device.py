@@ -149,7 +149,7 @@ MODULE: Any = FakeModule(np, "fake")
 
 
 class Fake(Hardware):
-    """One device of the kind, whatever the number of ranks, which share it."""
+    """One device of the kind, for any number of ranks, which share it."""
 
     array_class = FakeArray
     goes_by_host = True

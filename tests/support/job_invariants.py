@@ -36,7 +36,7 @@ _STEPS = {
 
 
 def invariants(table: Table) -> list[str]:
-    """List what is wrong with the table as it stands; [] if nothing."""
+    """List the faults of the table as it stands; [] if nothing."""
     return [
         *(said for record in table.jobs.values() for said in _of_record(record, table)),
         *(said for attempt in table.attempts.live.values() for said in _of_attempt(attempt, table)),
@@ -117,7 +117,9 @@ def _of_devices(table: Table) -> Iterator[str]:
 
 @dataclass
 class History:
-    """Follows a table from step to step: what may only grow, and which state may follow which."""
+    """Follows a table from step to step: numbers that may only grow, and which state may follow
+    which.
+    """
 
     epoch: int = 0
     states: dict[tuple[str, int], tuple[JobState, int]] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Jobs that the launcher starts, or that are started by hand, and what they may leave behind."""
+"""Jobs that the launcher starts, or that are started by hand, and their possible leftovers."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Ended:
 
 
 class Jobs:
-    """Starts processes, and knows what they may leave behind."""
+    """Starts processes, and knows their possible leftovers."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -150,7 +150,7 @@ def environment(process: Path) -> set[str]:
 
 @contextmanager
 def running_jobs(folder: Path) -> Iterator[Jobs]:
-    """Checks that what is started has ended afterwards, and has left nothing."""
+    """Checks that all that is started has ended afterwards, and has left nothing."""
     started = Jobs(folder)
     yield started
     for process in started.running:

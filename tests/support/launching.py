@@ -33,7 +33,7 @@ def launch(num_ranks: int, program: str, *words: str | Path, **env: str) -> Done
 
 @cache
 def launch_once(num_ranks: int, program: str, *words: str) -> Done:
-    """Run it at the first call: its scenes are told apart by what each rank has said."""
+    """Run it at the first call: its scenes are told apart by the output of each rank."""
     return launch(num_ranks, program, *words)
 
 

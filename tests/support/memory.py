@@ -19,7 +19,7 @@ def names_of_memory() -> set[str]:
 def check_no_memory_is_left(before: Collection[str]) -> None:
     """Raise SceneError for new names that stay though no living process maps them.
 
-    What somebody maps is of a test beside this one. What nobody maps may be so just now: memory
+    Mapped memory is of a test beside this one. Memory that nobody maps may be so just now: memory
     that is being made, or removed, is waited for.
     """
     left = _abandoned() - set(before)

@@ -1,4 +1,6 @@
-"""Processes as the kernel shows them: which there are, what they use, where they listen."""
+"""Processes as the kernel shows them: which there are, which resources they use, where they
+listen.
+"""
 
 from __future__ import annotations
 
@@ -107,7 +109,7 @@ def alive(*marks: str) -> list[int]:
 
 
 def listening(pids: Iterable[int]) -> set[str]:
-    """host:port of TCP and UDP sockets that take what comes from others."""
+    """host:port of TCP and UDP sockets that take messages of others."""
     inodes, found = _sockets(pids), set()
     for name, states in (("tcp", {"0A"}), ("tcp6", {"0A"}), ("udp", {"07"}), ("udp6", {"07"})):
         for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]:
@@ -128,7 +130,7 @@ def listening_paths(pids: Iterable[int]) -> list[str]:
 
 
 def _sockets(pids: Iterable[int]) -> set[str]:
-    """Inodes of what these processes have open."""
+    """Inodes of the open files of these processes."""
     found = set()
     for pid in pids:
         with suppress(FileNotFoundError):  # of processes and files that have just gone

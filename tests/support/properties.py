@@ -1,4 +1,4 @@
-"""Settings of tests that draw their inputs: the same ones each time, in whatever time it takes."""
+"""Settings of tests that draw their inputs: the same ones each time, without a limit on time."""
 
 from __future__ import annotations
 

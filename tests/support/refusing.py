@@ -1,4 +1,4 @@
-"""Refusals: work that must fail, and what it must say."""
+"""Refusals: work that must fail, and its expected words."""
 
 from __future__ import annotations
 

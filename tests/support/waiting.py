@@ -1,4 +1,4 @@
-"""Waiting for what another thread, task or process does; the only place where tests sleep."""
+"""Waiting for another thread, task or process; the only place where tests sleep."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ class SceneError(AssertionError):
 def wait_until(
     look: Callable[[], T], what: str | Callable[[], str] = "", timeout_s: float = WAIT_S
 ) -> T:
-    """Return the first true value that `look` finds. what: is waited for, or was seen instead."""
+    """Return the first true value that `look` finds. what: the event that is waited for, or was
+    seen instead.
+    """
     deadline = time.monotonic() + timeout_s
     while not (found := look()):
         if time.monotonic() > deadline:
@@ -41,5 +43,5 @@ async def until(look: Callable[[], T], timeout_s: float = WAIT_S) -> T:
 
 
 def be_late(seconds: float) -> None:
-    """Do nothing for a time: what a scene is about that has somebody late in it, never a wait."""
+    """Do nothing for a time: for scenes with somebody late in them, never as a wait."""
     time.sleep(seconds)

@@ -1,4 +1,6 @@
-"""docs/ARCHITECTURE.md names every room and no file that is not there; files say what they are."""
+"""docs/ARCHITECTURE.md names every room and no file that is not there; files begin with a sentence
+on themselves.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Blocks given to workers compute what they compute without them."""
+"""Blocks given to workers compute the same as without them."""
 
 from __future__ import annotations
 
@@ -329,7 +329,7 @@ def _run(script: str) -> str:
 
 
 def test_processes_with_workers_fork_and_end() -> None:
-    """The child begins anew; what is queued at the end keeps no process alive."""
+    """The child begins anew; queued calls keep no process alive at the end."""
     script = """
 import os
 import oneflow as flow

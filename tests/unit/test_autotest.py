@@ -1,4 +1,4 @@
-"""AutoTest: `oneflow.test_utils.automated_test_util` finds what differs from PyTorch."""
+"""AutoTest: `oneflow.test_utils.automated_test_util` finds differences from PyTorch."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ class CudaError(RuntimeError):
 
 
 class Gpus:
-    """A stand-in for CuPy on a host with `count` GPUs, which remembers what was asked of them."""
+    """A stand-in for CuPy on a host with `count` GPUs, which remembers the calls."""
 
     def __init__(self, count: int) -> None:
         self.count, self.done, self.current = count, [], 0  # type: ignore[var-annotated]

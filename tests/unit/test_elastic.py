@@ -1,4 +1,4 @@
-"""`flow.elastic`: every row once whatever the number of ranks, and a state that goes on."""
+"""`flow.elastic`: every row once for any number of ranks, and a state that goes on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The runner of `make neighbours`: what is run again, what a row says, and the table."""
+"""The runner of `make neighbours`: runs that are repeated, the words of a row, and the table."""
 
 from __future__ import annotations
 

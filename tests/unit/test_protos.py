@@ -1,4 +1,6 @@
-"""The generated message code in protos/ is what protos/generate.py makes of the .proto files."""
+"""The generated message code in protos/ is the output of protos/generate.py for the .proto
+files.
+"""
 
 from __future__ import annotations
 

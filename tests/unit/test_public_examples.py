@@ -1,4 +1,4 @@
-"""The examples in docstrings show what Python shows, and PyTorch computes the same."""
+"""The examples in docstrings show Python's output, and PyTorch computes the same."""
 
 from __future__ import annotations
 

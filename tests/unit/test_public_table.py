@@ -1,4 +1,4 @@
-"""The public table: every name it offers is there, and what is made from it is up to date."""
+"""The public table: every name it offers is there, and files made from it are up to date."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ GENERATORS = ("default_rng", "RandomState", "Random", "Generator")
 
 
 def called(node: ast.AST) -> str:
-    """The last name of what is called; "" for what is no call."""
+    """The last name of the called expression; "" for an expression that is no call."""
     if not isinstance(node, ast.Call):
         return ""
     return getattr(node.func, "attr", "") or getattr(node.func, "id", "")

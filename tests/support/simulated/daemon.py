@@ -162,7 +162,7 @@ class Training:
 
 
 class Daemon:
-    """One device: the real daemon's mind, and a pretended machine that does what the mind says."""
+    """One device: the real daemon's mind, and a pretended machine that obeys the mind."""
 
     def __init__(
         self,
@@ -429,7 +429,7 @@ class Daemon:
         self._post(0.0, events.Launched(key, 42))
 
     def _end_tree(self, key: AttemptKey, grace_s: float) -> None:
-        """Asks a process to end, and kills it after the grace; clears away what it leaves."""
+        """Asks a process to end, and kills it after the grace; clears away its leftovers."""
         worker = self.worker
         if worker is None or worker.key != key:
             return  # it is gone already
@@ -455,7 +455,7 @@ class Daemon:
             self.end(worker, code, reason, cause)
 
     def end(self, worker: Worker, code: int, reason: str, cause: str) -> None:
-        """Its process ends, whoever looks."""
+        """Its process ends, also if nobody looks."""
         if self.worker is not worker or worker.phase not in ("running", "stopping"):
             return
         self._bury(worker, code)

@@ -1,4 +1,4 @@
-"""Daemons that do what a test says, over real gRPC, and the stubs of a client."""
+"""Daemons that obey a test, over real gRPC, and the stubs of a client."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class Client:
 
 
 class FakeDaemon:
-    """Attaches, beats, prepares what it is told to; a test says how ranks go on."""
+    """Attaches, beats, prepares as it is told; a test says how ranks go on."""
 
     def __init__(self, scheduler: SchedulerProcess, name: str = "n1/cpu:0") -> None:
         self.scheduler, self.name = scheduler, name

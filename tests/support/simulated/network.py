@@ -18,7 +18,7 @@ class Violation(AssertionError):
 
 
 class World:
-    """The clock, the dice, and what is to happen when."""
+    """The clock, the dice, and the events to come."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -62,7 +62,7 @@ class Peer(Protocol):
 
 @dataclass
 class Quality:
-    """Faults of a network. is_stream: what is sent arrives in order, or the connection breaks."""
+    """Faults of a network. is_stream: messages arrive in order, or the connection breaks."""
 
     is_stream: bool = True
     delay_s: float = 0.01

@@ -1,4 +1,4 @@
-"""The scheduler as a service would run it: the real table, a store that forgets what was not saved,
+"""The scheduler as a service would run it: the real table, a store that forgets unsaved records,
 and crashes between any two actions.
 """
 
@@ -59,7 +59,7 @@ MAX_DAEMONS = 100  # more than there ever are
 
 
 class MemoryStore:
-    """Keeps bytes, as the real one does, so that only what was written comes back."""
+    """Keeps bytes, as the real one does, so that only written ones come back."""
 
     def __init__(self) -> None:
         self.bodies: dict[str, bytes] = {}
@@ -186,7 +186,7 @@ class SimulatedScheduler:
             connection.break_off()
 
     def restore(self, kept: dict[str, Any]) -> None:
-        """Let what is durable be that of an earlier moment again. Only while it is down."""
+        """Put the durable state of an earlier moment back. Only while it is down."""
         self.store.restore(kept)
         self.last_epoch_told = self.store.epoch
         records = (decode_record(body) for body in self.store.bodies.values())
@@ -342,7 +342,7 @@ class SimulatedScheduler:
             raise Violation(f"after {event}: {'; '.join(wrong)}")
 
     def _overdue(self) -> list[str]:
-        """Lists what should have been given up by now."""
+        """Lists the daemons that should have been given up by now."""
         late, settings = self.world.now - 2 * TICK_S, self.settings
         act_s = settings.silence(settings.slow_s(MAX_DAEMONS)).act_s
         wrong = [

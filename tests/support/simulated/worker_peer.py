@@ -1,4 +1,4 @@
-"""A daemon's part for real workers: starts those of a job, talks to them, keeps what they say."""
+"""A daemon's part for real workers: starts those of a job, talks to them, keeps their words."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ class Forked:
 
 
 class ForkServer:
-    """The process that a daemon has workers forked from: it imports once what each of them needs.
+    """The process that a daemon has workers forked from: it imports the modules of all of them
+    once.
 
     It ends with the process of the tests.
     """
@@ -72,8 +73,8 @@ class ForkServer:
         return said
 
     def fork(self, stdout: int, stderr: int, control: int) -> Forked:
-        """A worker with these descriptors. It is our child: we adopt what the process between
-        leaves, for so long only.
+        """A worker with these descriptors. It is our child: we adopt the children of
+        the process between, for so long only.
         """
         known, knows = os.pipe()
         prctl = ctypes.CDLL(None).prctl

@@ -1,4 +1,6 @@
-"""A line between ranks that changes bits: what is no message ends a call or a stream, no more."""
+"""A line between ranks that changes bits: bytes that are no message end a call or a stream, no
+more.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ def test_an_answer_that_is_no_message_is_an_error_of_the_line() -> None:
 
 
 class Stream:
-    """None is what gRPC makes of bytes that are no message."""
+    """gRPC makes None of bytes that are no message."""
 
     def __init__(self, notices: list[Any]) -> None:
         self.left = notices

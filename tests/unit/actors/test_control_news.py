@@ -41,7 +41,7 @@ def test_who_disagrees_has_failed_itself(reason: str, rank: int, kind: type[OneF
 def test_what_a_scheduler_said_last_is_heard_though_it_is_gone(
     monkeypatch: pytest.MonkeyPatch, last: pb.Notice, cause: str
 ) -> None:
-    """The line breaks at once, and what was said is read a moment later."""
+    """The line breaks at once, and the message is read a moment later."""
     client = ControlClient("127.0.0.1:1", 1, 2)
     is_told = threading.Event()
 

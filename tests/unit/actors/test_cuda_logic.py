@@ -26,7 +26,7 @@ class CudaError(RuntimeError):
 
 
 class Runtime:
-    """Counts what is mapped, and fails to record when told to."""
+    """Counts mappings, and fails to record when told to."""
 
     CUDARuntimeError = CudaError
 

@@ -66,7 +66,7 @@ class Block(Module):
 
 
 def _train(approximate: str, fuses: bool) -> tuple[list[Array], list[Fact]]:
-    """Losses and weights of three steps, and what was joined."""
+    """Losses and weights of three steps, and the joined actors."""
     set_config(replace(current_config(), fuses_kernels=fuses))
     flow.manual_seed(5)
     model = Block(approximate)

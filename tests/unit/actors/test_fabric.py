@@ -1,4 +1,6 @@
-"""Connecting the ranks of a graph: who cannot be reached is first asked after at the scheduler."""
+"""Connecting the ranks of a graph: the scheduler is asked first about peers that cannot be
+reached.
+"""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def arrays(count: int, seed: int = 0) -> list[Array]:
 def run(
     build: Callable[..., Any], inputs: list[Array], fuses: bool, dtype: Any = None, steps: int = 1
 ) -> tuple[Made, list[Fact]]:
-    """The results of the last of some steps of a graph, and what was fused."""
+    """The results of the last of some steps of a graph, and the fused ops."""
     set_config(replace(current_config(), fuses_kernels=fuses))
     flow.manual_seed(3)
 

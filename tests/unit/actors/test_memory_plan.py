@@ -130,7 +130,7 @@ def test_large_plans_hold_too(count: int) -> None:
 
 
 def test_nested_lives_of_a_training_step_need_no_more_than_their_peak() -> None:
-    """Half of what the forward pass makes waits for the backward pass; the rest goes at once."""
+    """Half of the forward pass's results wait for the backward pass; the rest goes at once."""
     rng, n = np.random.default_rng(0), 600
     items = []
     for k in range(n):

@@ -1,4 +1,6 @@
-"""Pipelines of many stages in virtual time: how long a step takes, and what stages keep."""
+"""Pipelines of many stages in virtual time: how long a step takes, and which registers stages
+keep.
+"""
 
 from __future__ import annotations
 
@@ -153,7 +155,7 @@ def test_interleaved_stages_take_what_theory_says(p: int, v: int, m: int) -> Non
 
 @pytest.mark.parametrize("schedule", ["1f1b", "zero_bubble"])
 def test_latency_is_paid_once_for_each_stage_that_a_piece_passes(schedule: str) -> None:
-    """Nobody begins what can wait just before a piece comes in."""
+    """Nobody begins an act that can wait just before a piece comes in."""
     p, m, latency = 4, 8, 0.01
     plan = pipeline(p, p, m, schedule)
     prompt, _ = run(plan, p)

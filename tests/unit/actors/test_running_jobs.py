@@ -1,4 +1,4 @@
-"""Views of actors from outside, and what an idle rank puts its time down to."""
+"""Views of actors from outside, and the causes to which an idle rank puts its time down."""
 
 from __future__ import annotations
 

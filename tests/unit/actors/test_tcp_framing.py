@@ -35,7 +35,7 @@ GRAPH = """graph far pieces=1 {
 
 @dataclass
 class Pair:
-    """A sender (rank 0) and a receiver (rank 1); what is sent stops at `relay`, a socket a side."""
+    """A sender (rank 0) and a receiver (rank 1); bytes stop at `relay`, a socket a side."""
 
     plan: Plan
     sender: Connection
@@ -144,7 +144,7 @@ def test_a_socket_that_takes_little_is_written_to_again(pair: Pair) -> None:
 
 
 def receive_until(pair: Pair) -> list[int]:
-    """Reads until something has come of what was just written."""
+    """Reads until some of the bytes just written have come."""
     pair.receiver.socket.settimeout(CALL_S)
     pair.receiver.socket.recv(1, socket.MSG_PEEK)
     pair.receiver.socket.setblocking(False)

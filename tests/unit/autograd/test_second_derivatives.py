@@ -201,7 +201,7 @@ def test_layers_learn_to_have_small_gradients(kind: str) -> None:
 
 
 class Penalty(flow.nn.Graph):
-    """The square of the gradient by the input, as an output and as what is learned."""
+    """The square of the gradient by the input, as an output and as the loss."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()

@@ -12,7 +12,9 @@ from tests.support.waiting import WAIT_S
 
 
 class LocalStore:
-    """The rendezvous of ranks that are threads of one process. lost: what every check raises."""
+    """The rendezvous of ranks that are threads of one process. lost: the error that every check
+    raises.
+    """
 
     def __init__(self) -> None:
         self.lost: Exception | None = None

@@ -1,7 +1,7 @@
 """CuPy and NCCL as far as the collectives use them, in host memory: ranks are threads.
 
-A "stream" runs what is given to it at once, except that an NCCL call waits in its caller until all
-peers have made theirs. Streams and events write down what happens, in order, for tests.
+A "stream" runs calls at once, except that an NCCL call waits in its caller until all
+peers have made theirs. Streams and events write down all calls, in order, for tests.
 """
 
 from __future__ import annotations

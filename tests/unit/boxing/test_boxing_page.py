@@ -1,4 +1,4 @@
-"""Checks that what docs/BOXING.md says is so: its outputs, its table, its claim about bytes.
+"""Checks the claims of docs/BOXING.md: its outputs, its table, its claim about bytes.
 
 `python -m tests.unit.boxing.test_boxing_page` writes the outputs anew.
 """

@@ -1,4 +1,6 @@
-"""The text of a call that all ranks show: it fits, and keeps what tells two calls apart."""
+"""The text of a call that all ranks show: it fits, and keeps the words that tell two calls
+apart.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,7 @@ def test_everything_that_must_agree_is_in_the_signature() -> None:
 
 
 def test_who_gave_up_in_a_call_makes_no_other() -> None:
-    """Its peers, if they come, would read what it posted for the call it gave up."""
+    """Its peers, if they come, would read its offer for the call it gave up."""
     c = InProcessGroup((0, 1)).collectives(0, timeout_s=0.01)
     with pytest.raises(HangError, match=r"barrier at .*: rank 0 waited 0.01 s for rank 1"):
         c.barrier()

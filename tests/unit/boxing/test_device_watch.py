@@ -52,7 +52,7 @@ def array(size: int = 4) -> Any:
 
 
 def ranks(p: int, work: Callable[[Any], Any], **options: Any) -> list[Any]:
-    """Runs `work` on each rank; lists what it returns or raises."""
+    """Runs `work` on each rank; lists its results or errors."""
     store, group = Store(), InProcessGroup(tuple(range(p)))
 
     def rank(i: int) -> Any:

@@ -1,4 +1,4 @@
-"""The mesh of ranks: both ends prove who they are; strangers, replays and impostors stay out."""
+"""The mesh of ranks: both ends prove their identity; strangers, replays and impostors stay out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Notation of changes of layout, and what is said of those that are none."""
+"""Notation of changes of layout, and the errors for texts that are none."""
 
 from __future__ import annotations
 

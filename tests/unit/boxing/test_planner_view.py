@@ -1,4 +1,4 @@
-"""`python -m oneflow.boxing`: what it prints is what the planner does; mistakes are one line."""
+"""`python -m oneflow.boxing`: it prints the planner's choices; mistakes are one line."""
 
 from __future__ import annotations
 

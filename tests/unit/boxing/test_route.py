@@ -253,8 +253,9 @@ def test_layouts_that_do_not_fit_are_refused() -> None:
 
 @pytest.mark.parametrize(("a", "b", "far"), [(P, B, 2), (S0, B, 1), (P, S0, 1)])
 def test_between_hosts_nothing_crosses_twice(a: Split, b: Split, far: int) -> None:
-    """Two hosts of two ranks: far, in tensors, is what crosses; sums are made inside a host first,
-    copies inside the host that has them."""
+    """Two hosts of two ranks: far, in tensors, counts those that cross; sums are made inside a host
+    first, copies inside the host that has them.
+    """
     network, line = Network((0, 0, 1, 1)), LINES[2]
     type = TensorType((1024, 512), float64)
     whole = np.random.default_rng(0).integers(-9, 9, type.shape).astype(np.float64)

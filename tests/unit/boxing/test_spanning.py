@@ -1,4 +1,4 @@
-"""Ranks on several pretended hosts: what crosses between hosts, and that all get the same."""
+"""Ranks on several pretended hosts: the bytes between hosts, and that all get the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Traffic over the sockets: who gets which bytes, and what happens to calls that do not fit."""
+"""Traffic over the sockets: the receivers of bytes, and the end of calls that do not fit."""
 
 from __future__ import annotations
 

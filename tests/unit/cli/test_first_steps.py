@@ -1,4 +1,4 @@
-"""Stumbles of newcomers: what they typed is answered at once, and what is shown can be read."""
+"""Stumbles of newcomers: mistyped words are answered at once, and answers can be read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sources of a configured value, and what is refused."""
+"""Sources of a configured value, and refusals."""
 
 from __future__ import annotations
 

@@ -180,7 +180,7 @@ def test_a_socket_whose_folder_is_gone_is_nobody_who_answers(tmp_path: Path) -> 
 def test_who_shows_a_bad_certificate_is_not_believed_in_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without what gRPC says of it, and without the advice to start a scheduler."""
+    """Without the words of gRPC, and without the advice to start a scheduler."""
     why = "its certificate is refused: self-signed certificate"
     monkeypatch.setattr(tls, "why_refused", lambda host, port, folder: why)
     connection = Connection("host:1", lambda: None, tmp_path, Patience(0.0, 0.0))

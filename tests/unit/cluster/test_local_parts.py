@@ -32,7 +32,7 @@ from oneflow.scheduler.jobs.tokens import read_token_file, write_token_file
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
 def test_no_connection_can_take_the_schedulers_port_before_it(host: str) -> None:
-    """The kernel gives one to whoever connects, and daemons do while nobody listens yet."""
+    """The kernel gives one to a process that connects, and daemons do while nobody listens yet."""
     ports = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
     found, _, port = _free_address(f"{host}:0").rpartition(":")
     assert found == host

@@ -1,4 +1,6 @@
-"""The map of docs/CLUSTER.md from a submission to the first step names what is there."""
+"""The map of docs/CLUSTER.md from a submission to the first step names files and functions that are
+there.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Program of test_subclasses.py: what subclasses of Tensor see and give, in either library; prints
-JSON. The first subclass changes how a process calls functions, so it has one of its own.
+"""Program of test_subclasses.py: the calls and results of subclasses of Tensor, in either library;
+prints JSON. The first subclass changes how a process calls functions, so it has one of its own.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Below(Plain):
 
 
 class Logged(tensor):  # type: ignore[misc]
-    """Notes what is called."""
+    """Notes calls."""
 
     called: list[str] = []
 

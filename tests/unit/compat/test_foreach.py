@@ -1,4 +1,4 @@
-"""`torch._foreach_*`: what is written in place equals what the function returns, and PyTorch's."""
+"""`torch._foreach_*`: targets in place equal the function's results, and PyTorch's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Orders of pipelines can be run by ranks that wait for what they need, and lose nothing."""
+"""Orders of pipelines can be run by ranks that wait for their inputs, and lose nothing."""
 
 from __future__ import annotations
 

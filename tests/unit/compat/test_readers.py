@@ -1,4 +1,4 @@
-"""Readers and decoders beside what was written, decoded by themselves: eagerly and in graphs."""
+"""Readers and decoders beside the written values, decoded by themselves: eagerly and in graphs."""
 
 from __future__ import annotations
 

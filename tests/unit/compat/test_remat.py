@@ -1,4 +1,6 @@
-"""Tensors on "cpu+remat": values are those of the CPU whatever was dropped and computed again."""
+"""Tensors on "cpu+remat": values are those of the CPU with any tensors dropped and computed
+again.
+"""
 
 from __future__ import annotations
 

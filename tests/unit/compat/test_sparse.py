@@ -28,7 +28,7 @@ VALUES = RNG.standard_normal(5).astype("f")
 
 @pytest.fixture(scope="module", autouse=True)
 def _a_process_that_knew_no_subclass() -> Iterator[None]:
-    """Takes back what the first sparse tensor changes for all calls of the process."""
+    """Takes back the changes of the first sparse tensor for all calls of the process."""
     modules = [sys.modules[name] for name in subclasses.SPACES.values() if name in sys.modules]
     before = [dict(vars(m)) for m in modules]
     yield
@@ -44,7 +44,7 @@ def _a_process_that_knew_no_subclass() -> Iterator[None]:
 
 
 def plain(x: Any) -> Any:
-    """A value as arrays: of a sparse one its layout, size, and what it is when dense."""
+    """A value as arrays: of a sparse one its layout, size, and its dense form."""
     if isinstance(x, (list, tuple)):
         return [plain(one) for one in x]
     if isinstance(x, (flow.Tensor, torch.Tensor)):

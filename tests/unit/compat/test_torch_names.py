@@ -1,4 +1,4 @@
-"""Names that programs of PyTorch ask for: answers, and refusals that say what to do."""
+"""Names that programs of PyTorch ask for: answers, and refusals that name the remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`vmap` beside PyTorch's: values, gradients, draws, and what it refuses."""
+"""`vmap` beside PyTorch's: values, gradients, draws, and refusals."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ f = flow.func
 
 @pytest.fixture(autouse=True)
 def _as_one_call() -> Iterator[None]:
-    """No op may run once for each sample here; what PyTorch warns of is its own."""
+    """No op may run once for each sample here; PyTorch's warnings are its own."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         warnings.simplefilter("error", BatchingWarning)

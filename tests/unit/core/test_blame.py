@@ -1,4 +1,4 @@
-"""Rules of who failed first, which launcher and schedulers share."""
+"""Rules of the first failure, which launcher and schedulers share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from oneflow.distributed import worker
 
 
 def test_the_first_real_cause_stays_and_a_follower_gives_way() -> None:
-    """Names the same one in whatever order they are heard, and whoever else is heard."""
+    """Names the same one in any order of hearing, and with others heard besides."""
     heard = [("follows", True), ("fails", False), ("falls", False), ("too", True)]
     for order in itertools.permutations(heard):
         blame: Blame[str] = Blame()

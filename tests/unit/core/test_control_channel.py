@@ -1,4 +1,4 @@
-"""Errors cross the wire as what they are, and nothing else does."""
+"""Errors cross the wire as themselves, and nothing else does."""
 
 from __future__ import annotations
 

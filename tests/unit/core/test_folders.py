@@ -1,4 +1,4 @@
-"""Folders of a service are its own, whoever else uses the machine."""
+"""Folders of a service are its own, with other users on the machine."""
 
 from __future__ import annotations
 

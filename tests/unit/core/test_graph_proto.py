@@ -1,5 +1,5 @@
 # ruff: noqa: E501  (graph text has a node a line)
-"""A graph as bytes and back, and digests that say what it means."""
+"""A graph as bytes and back, and digests of its meaning."""
 
 from __future__ import annotations
 

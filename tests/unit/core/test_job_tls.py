@@ -1,4 +1,4 @@
-"""TLS between ranks: who knows the token gets in, and a relay brings what was sent."""
+"""TLS between ranks: a peer that knows the token gets in, and a relay brings all bytes."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def events_of(end: socket.socket, wanted: int, until: int = 0) -> int:
 
 
 def test_a_peer_that_has_done_its_part_is_not_lost() -> None:
-    """Hangs up as on a TCP connection: no POLLHUP while what it said waits to be read."""
+    """Hangs up as on a TCP connection: no POLLHUP while its words wait to be read."""
     client, server = joined(tls_of(TOKEN), tls_of(TOKEN))
     said = np.random.default_rng(2).bytes(100_000)
     client.sendall(said)

@@ -1,4 +1,4 @@
-"""Numbers that ranks tell, and what becomes of them at a daemon."""
+"""Numbers that ranks tell, and their way through a daemon."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from oneflow.ops.matmul import Matmul, matmul
 
 
 class Recorder:
-    """A mode that remembers what it was asked to run."""
+    """A mode that remembers the calls."""
 
     def run(self, op: type[Op], inputs: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
         return op, inputs, attrs

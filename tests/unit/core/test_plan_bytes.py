@@ -1,4 +1,4 @@
-"""Bytes that are no plan are refused as such, whatever is wrong with them."""
+"""Bytes that are no plan are refused as such, for any fault in them."""
 
 from __future__ import annotations
 

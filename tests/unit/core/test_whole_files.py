@@ -1,4 +1,4 @@
-"""Files written whole: what a rename may replace, and what it must not."""
+"""Files written whole: the kinds of paths that a rename may replace."""
 
 import os
 import socket

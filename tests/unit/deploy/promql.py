@@ -1,6 +1,6 @@
 """The part of PromQL that the alert rules use, over samples in memory.
 
-increase() and rate() add up what a counter has grown by in the window; they do not extrapolate to
+increase() and rate() add up the growth of a counter in the window; they do not extrapolate to
 its edges as Prometheus does, so they are never more than its numbers.
 """
 

@@ -1,5 +1,5 @@
 """Every alert rings for its fault, and none while all is well: three hours of a scheduler and a
-daemon, scraped each minute, whose real counters count what happens.
+daemon, scraped each minute, whose real counters count the events.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def rules() -> dict[str, str]:
 
 
 class Cluster:
-    """A scheduler and a daemon that trains a job. faults: what goes wrong, or nothing."""
+    """A scheduler and a daemon that trains a job. faults: the faults, if any."""
 
     def __init__(self, folder: Path, faults: frozenset[str], counters: Any) -> None:
         self.scheduler, self.daemon = ClusterMetrics(folder / "db"), Metrics()

@@ -203,7 +203,7 @@ def test_prometheus_accepts_the_rules_and_they_fire_when_they_should(
 
 
 def test_every_alert_that_can_be_played_through_is() -> None:
-    """The rest waits for longer than a scene, or says what one number says."""
+    """The rest waits for longer than a scene, or repeats one number."""
     rules = yaml.safe_load((DEPLOY / "prometheus" / "rules.yml").read_text())
     scenes = yaml.safe_load((DEPLOY / "prometheus" / "rules_test.yml").read_text())
     named = {rule["alert"] for group in rules["groups"] for rule in group["rules"]}

@@ -1,4 +1,4 @@
-"""Files of deploy/ parse, say what is true of the code, and their schemas fit."""
+"""Files of deploy/ parse, agree with the code, and their schemas fit."""
 
 from __future__ import annotations
 

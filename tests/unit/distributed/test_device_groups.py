@@ -1,4 +1,4 @@
-"""Ranks that use NCCL, what is said of those that cannot, and that eager tensors on GPUs then stay
+"""Ranks that use NCCL, the errors of those that cannot, and that eager tensors on GPUs then stay
 there. With a stand-in for CuPy and NCCL.
 """
 

@@ -1,4 +1,4 @@
-"""Python values come out of their bytes as they went in; what cannot travel is named."""
+"""Python values come out of their bytes as they went in; values that cannot travel are named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ends of a process: exit codes of errors, one line instead of a traceback, what is reported."""
+"""Ends of a process: exit codes of errors, one line instead of a traceback, the report."""
 
 from __future__ import annotations
 

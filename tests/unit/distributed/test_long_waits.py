@@ -77,7 +77,7 @@ def test_a_broken_line_is_not_judged_here() -> None:
 
 
 def test_a_rank_with_calls_from_two_threads_keeps_quiet() -> None:
-    """Keeps quiet: what one thread waits for, the other may be about to do."""
+    """Keeps quiet: one thread may be about to do the act that the other waits for."""
     waits, client = LongWaits(), Client()
     thread = threading.Thread(target=lambda: waits.add_place("0-2", lambda: 1))
     thread.start()

@@ -1,4 +1,4 @@
-"""`scaled_dot_product_attention`, as one op and as several, gives what PyTorch gives."""
+"""`scaled_dot_product_attention`, as one op and as several, gives PyTorch's values."""
 
 from __future__ import annotations
 

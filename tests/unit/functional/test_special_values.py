@@ -1,6 +1,6 @@
 """NaN, infinities, signed zeros, ties and the ends of each dtype: every public function that takes
 one, two or three tensors, or a tensor and a dim, beside PyTorch on a CPU, forward and backward.
-Graphs and global tensors give what eager code gives of local ones.
+Graphs and global tensors give the values of eager code on local ones.
 
 The functions are those of the public table that PyTorch has, too, and that it lets be called so.
 """

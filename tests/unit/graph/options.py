@@ -146,7 +146,7 @@ def auto(*settings: Callable[[Any], None]) -> Callable[[Any], None]:
 
 def divided(stages: int, grid: tuple[int, ...] = ()) -> Callable[[nn.Graph], None]:
     """Divides the ranks of one placement among stages, or into a grid, where there are as many, as
-    auto-parallel of level "full" does with what it chooses.
+    auto-parallel of level "full" does with its choice.
     """
 
     def configure(graph: Any) -> None:

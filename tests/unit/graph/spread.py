@@ -128,7 +128,7 @@ def whole(
 
 
 def _join(graph: LogicalGraph) -> None:
-    """Moves what an op reads to where it runs."""
+    """Moves an op's operands to its ranks."""
     for node in graph:
         for i, value in enumerate(node.inputs):
             if value.placement != node.placement and node.op != "output":

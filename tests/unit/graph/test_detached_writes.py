@@ -1,7 +1,8 @@
-"""Writes to detached tensors in graphs: values, gradients and who requires them, beside PyTorch.
+"""Writes to detached tensors in graphs: values, gradients and the tensors that require them, beside
+PyTorch.
 
-A detached tensor has the memory of another one and a history of its own, which begins with what is
-written into it or into a view of it.
+A detached tensor has the memory of another one and a history of its own, which begins with the
+values written into it or into a view of it.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ def flags(*tensors: Any) -> list[bool]:
 
 
 def written(m: Any, detach: Detach, write: Write, h: Any, s: Any, name: str) -> tuple[Any, Any]:
-    """Results of a write, and who requires a gradient then."""
+    """Results of a write, and the tensors that require a gradient then."""
     row = h[0]
     d = detach(h)
     part, turned = d[1:], d.t()

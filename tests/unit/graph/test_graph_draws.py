@@ -1,5 +1,5 @@
 """A graph draws the random numbers that its build would draw eagerly: same values, same calls of
-the generators, whatever the number of ranks, the layout and the number of micro-batches.
+the generators, for any number of ranks, layout and number of micro-batches.
 """
 
 from __future__ import annotations

@@ -221,7 +221,9 @@ class Counter(nn.Module):
 @pytest.mark.parametrize("size", [1, 6])
 @pytest.mark.parametrize("nd_sbp", [(B,), (S0,), (P,)], ids=str)
 def test_buffers_that_are_written_several_times(nd_sbp: NdSbp, size: int, pieces: int) -> None:
-    """Each micro-batch goes on from what the one before it left, also where it has to be moved."""
+    """Each micro-batch goes on from the values of the one before it, also where it has to be
+    moved.
+    """
     expected = Counter(flow.tensor, size)
     model = Counter(lambda array: placed(array, nd_sbp), size)
     spread = Spread(Forward(model, pieces), placed(X[0], (B,)), (4,), seed=size)
@@ -243,7 +245,7 @@ def test_pieces_take_turns_at_a_buffer_that_is_summed_in_two_halves(
 
 
 class Lagging(nn.Module):
-    """Uses what a buffer was before it is written."""
+    """Uses the values of a buffer before it is written."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -38,7 +38,7 @@ class UsesSixLate(nn.Graph):
 
 
 def arena_of(mode: str, *, compress: bool = False) -> tuple[int, float]:
-    """Bytes of registers and scratch memory, and what the graph gave."""
+    """Bytes of registers and scratch memory, and the graph's results."""
     graph = UsesSixLate()
     graph.config.enable_straighten_algorithm(mode)
     graph.config.enable_compress_memory(compress)

@@ -239,7 +239,7 @@ def test_recomputing_gives_the_same_bits(
 
 
 def test_recomputing_saves_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
-    """Four blocks keep their inputs only; one at a time has what it works with."""
+    """Four blocks keep their inputs only; one at a time has its intermediate values."""
     graphs = [Stack(()), Stack(("",))]
     for graph in graphs:
         graph.debug(0)
@@ -357,7 +357,7 @@ def test_bytes_of_variables_are_those_of_the_formula(stage: int, ranks: int) -> 
 
 
 def test_updated_parameters_are_gathered_a_few_at_a_time() -> None:
-    """One memory takes them all, and values are those of copies in whatever order ranks act."""
+    """One memory takes them all, and values are those of copies in any order of acts."""
     x = np.random.default_rng(0).standard_normal((16, WIDTH)).astype(np.float32)
     plain = spread_deep(0, 2, 2)
     wanted = [plain(x) for _ in range(3)]
@@ -384,7 +384,7 @@ def gathers(spread: Spread) -> list[Any]:
 @pytest.mark.parametrize("pieces", [1, 4])
 def test_gathered_parameters_share_memory(pieces: int, rng: np.random.Generator) -> None:
     """Each is gathered once to go forward and once to go back; few are there at a time. The values
-    are those of copies, in whatever order the ranks act."""
+    are those of copies, in any order of the ranks' acts."""
     x = rng.standard_normal((16, WIDTH)).astype(np.float32)
     plain = spread_deep(0, 4, pieces)
     wanted = [plain(x) for _ in range(3)]

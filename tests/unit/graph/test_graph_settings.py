@@ -1,4 +1,4 @@
-"""Settings of graphs that change no result: what they say, and what they show."""
+"""Settings of graphs that change no result: their errors, and their prints."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ WORK = (
 
 
 class Asked:
-    """A config that keeps the names of what is called."""
+    """A config that keeps the names of the called methods."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()

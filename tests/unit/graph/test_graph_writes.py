@@ -60,7 +60,7 @@ def through_views(w: Any, x: Any) -> Any:
 
 
 def stale_views(w: Any, x: Any) -> Any:
-    """A view sees what is written to its base, and what is written through other views."""
+    """A view sees writes to its base, and writes through other views."""
     a = w * 1
     row, column, flat = a[0], a[:, 1], a.view(-1)
     a += x

@@ -1,4 +1,4 @@
-"""Mistakes of a script, eager or traced: the right type, what was wrong, and the line of it."""
+"""Mistakes of a script, eager or traced: the right type, the fault, and its line."""
 
 from __future__ import annotations
 
@@ -362,7 +362,7 @@ def test_a_training_graph_without_backward_is_a_mistake():
 @pytest.mark.parametrize("is_before", [True, False])
 @pytest.mark.parametrize("is_added", [True, False])
 def test_a_step_in_build_is_a_mistake(is_before: bool, is_added: bool) -> None:
-    """It would update with the learning rate of the trace, besides what the graph does itself."""
+    """It would update with the learning rate of the trace, besides the graph's own updates."""
     model = nn.Linear(3, 1)
     optimizer = flow.optim.SGD(model.parameters(), lr=0.1)
 

@@ -1,4 +1,4 @@
-"""Mixed precision of graphs: which ops run in half precision, and what is cast between them."""
+"""Mixed precision of graphs: which ops run in half precision, and the casts between them."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def crossings(graph: LogicalGraph, dtype: Any) -> Counter[str]:
 
 def test_the_ops_of_a_gpt() -> None:
     """All between the first product and the logits is half, in both passes; the embedding before
-    and the loss behind are float32, and so is what parameters are updated with."""
+    and the loss behind are float32, and so are the updates of parameters."""
     graph = traced(Train(Gpt()), words(), words())
     found = dtypes(graph)
     half = {"bfloat16"}
@@ -219,7 +219,7 @@ def test_casts_of_weights_stand_outside_of_micro_batches() -> None:
 
 
 def test_a_graph_that_predicts_gives_the_dtypes_of_build() -> None:
-    """Outputs are float32; what stands before an output may be half."""
+    """Outputs are float32; ops before an output may be half."""
     model = nn.Sequential(nn.Linear(4, 6), nn.Softmax(-1))
     graph = Predict(model)
     assert dtypes(traced(graph, flow.ones(2, 4)))["softmax"] == {"bfloat16"}

@@ -1,4 +1,6 @@
-"""Nobody but graph.py reads or writes what is private to `nn.Graph`: helpers take its GraphSpec."""
+"""Nobody but graph.py reads or writes private attributes of `nn.Graph`: helpers take its
+GraphSpec.
+"""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def held(graph: Spread, rank: int = 0) -> int:
 def formula(
     stage: int, pieces: int, parameters: float, layer: float, n: int, is_pipelined: bool
 ) -> float:
-    """Adam, float32: bytes of model states of a rank, and of what moves at a time.
+    """Adam, float32: bytes of model states of a rank, and of the parts that move at a time.
 
     parameters, layer: bytes of all of them and of one, as they lie without ZeRO.  n: ranks that
     hold copies.

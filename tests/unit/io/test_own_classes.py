@@ -1,5 +1,6 @@
-"""Objects of a program's own classes in checkpoints: which come back, who must ask, what never
-runs.
+"""Objects of a program's own classes in checkpoints: which come back, which must be asked for,
+which
+never run.
 """
 
 from __future__ import annotations
@@ -282,7 +283,7 @@ def test_layers_of_pytorch_become_ours(make: Any) -> None:
 
 
 class TorchNet(torch.nn.Module):  # type: ignore[misc]
-    """A class that a file of PyTorch names; what is read in its place is ours."""
+    """A class that a file of PyTorch names; a class of ours is read in its place."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The process that compiles for a scheduler says what the compiler says when it is called here."""
+"""The process that compiles for a scheduler gives the compiler's answers."""
 
 from __future__ import annotations
 

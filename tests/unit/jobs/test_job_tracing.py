@@ -16,7 +16,7 @@ from oneflow.protos import cluster_pb2 as pb
 
 
 class Recording:
-    """Stands for Trace: what it is told."""
+    """Stands for Trace: keeps its orders."""
 
     def __init__(self, folder: Path, rank: int, **options: Any) -> None:
         self.path, self.rank, self.options = folder / f"trace-rank{rank}.json.gz", rank, options
@@ -157,7 +157,7 @@ def test_an_order_taken_back_in_the_middle_of_a_meeting_is_begun_by_all_or_none(
 def test_clocks_are_compared_within_what_is_said(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Three hosts with clocks of their own; what is sent takes its time."""
+    """Three hosts with clocks of their own; messages take their time."""
     rng = random.Random(seed)
     ahead = [0, rng.randrange(-(10**15), 10**15), rng.randrange(-(10**6), 10**6)]
     now = 10**16

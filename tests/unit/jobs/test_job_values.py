@@ -1,4 +1,4 @@
-"""Jobs compute what their scripts would: counters, detached tensors, byte orders."""
+"""Jobs compute the values of their scripts: counters, detached tensors, byte orders."""
 
 from __future__ import annotations
 

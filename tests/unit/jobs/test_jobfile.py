@@ -1,4 +1,6 @@
-"""Job files: what is written is read, and every defect is an error that names its place."""
+"""Job files: they are read as they were written, and every defect is an error that names its
+place.
+"""
 
 from __future__ import annotations
 

@@ -161,8 +161,8 @@ def test_a_deep_file_with_micro_batches_becomes_a_pipeline(tmp_path: Path, num_r
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_mixed_precision_of_a_file_is_that_of_a_graph(tmp_path: Path, dtype: str) -> None:
-    """Captured numbers that float16 does not have stay in float32, and so does what the program
-    computes in a block of its own.
+    """Captured numbers that float16 does not have stay in float32, and so do results that the
+    program computes in a block of its own.
     """
 
     class Masks(Train):

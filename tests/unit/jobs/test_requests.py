@@ -1,4 +1,4 @@
-"""Requests of an inference job: what is wrong with one is said."""
+"""Requests of an inference job: faults of one are said."""
 
 from __future__ import annotations
 

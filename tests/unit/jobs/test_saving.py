@@ -169,7 +169,7 @@ def test_a_full_disk_of_rows_costs_one_checkpoint(
 
 
 def test_a_step_that_is_there_already_is_replaced(tmp_path: Path) -> None:
-    """And what an earlier attempt began is taken away, but nothing else."""
+    """And files that an earlier attempt began are taken away, but nothing else."""
     (tmp_path / ".step-3.0123456789abcdef").mkdir()
     (tmp_path / "mine").mkdir()
     remove_left_overs(tmp_path)

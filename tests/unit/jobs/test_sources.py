@@ -1,4 +1,4 @@
-"""Input pipelines over files, compared with what NumPy reads."""
+"""Input pipelines over files, compared with NumPy's reading."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker that is told to stop before its steps: it stops, whatever becomes of one signal."""
+"""A worker that is told to stop before its steps: it stops, even if one signal is lost."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def stop(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stop]:
 @contextmanager
 def stopped(stop: Stop, match: str | None = None) -> Iterator[None]:
     """Expect the error, and end the repeated signals before the error is gone: the next one would
-    come to whatever runs then.
+    come to the code that runs then.
     """
     with pytest.raises(StoppedError, match=match) as caught:
         yield

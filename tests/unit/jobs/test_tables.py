@@ -36,7 +36,7 @@ def in_folder(path: Path, **given: Any) -> Any:
 
 
 def describe(graph: Any, **changes: Any) -> None:
-    """Change what the graph says of its tables."""
+    """Change the graph's description of its tables."""
     for node in graph:
         if "table" in node.attrs:
             told = {**json.loads(node.attrs["table"]), **changes}

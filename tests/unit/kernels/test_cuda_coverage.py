@@ -1,4 +1,6 @@
-"""Every op has a GPU kernel, and what a GPU needs is imported when a GPU is used. Needs no GPU."""
+"""Every op has a GPU kernel, and the modules for a GPU are imported when a GPU is used. Needs no
+GPU.
+"""
 
 from __future__ import annotations
 

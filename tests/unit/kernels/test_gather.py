@@ -1,4 +1,6 @@
-"""One index for whole rows, as `x[rows] = y` has it, gives what an index for each element gives."""
+"""One index for whole rows, as `x[rows] = y` has it, gives the values of an index for each
+element.
+"""
 
 from __future__ import annotations
 

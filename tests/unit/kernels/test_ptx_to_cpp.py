@@ -1,4 +1,4 @@
-"""Instructions in PTX that the CUDA emulation has translated compute what NumPy computes."""
+"""Instructions in PTX that the CUDA emulation has translated compute NumPy's values."""
 
 from __future__ import annotations
 

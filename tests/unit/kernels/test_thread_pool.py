@@ -1,4 +1,4 @@
-"""Pieces of work in threads: each is done once, whoever does it, and results are the same."""
+"""Pieces of work in threads: each is done once, by any thread, and results are the same."""
 
 from __future__ import annotations
 

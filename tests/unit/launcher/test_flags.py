@@ -1,4 +1,4 @@
-"""Flags: both spellings, variables, defaults, and what is refused."""
+"""Flags: both spellings, variables, defaults, and refusals."""
 
 from __future__ import annotations
 

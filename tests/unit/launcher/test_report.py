@@ -1,4 +1,4 @@
-"""The last line of a job is one line, whatever the cause looks like."""
+"""The last line of a job is one line, for any cause."""
 
 from __future__ import annotations
 

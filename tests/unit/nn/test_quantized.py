@@ -1,5 +1,5 @@
-"""Layers with integers as weights: values, modes, gradients, files of other programs, and what
-rounding costs a small language model."""
+"""Layers with integers as weights: values, modes, gradients, files of other programs, and
+the cost of rounding to a small language model."""
 
 from __future__ import annotations
 

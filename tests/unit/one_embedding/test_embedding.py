@@ -83,8 +83,8 @@ def train(module: Any, optimizer: Any, is_graph: bool) -> list[float]:
 
 
 class Rows:
-    """Rows by table and id with states of their own, in float64: what dense training with updates
-    of touched rows alone would give."""
+    """Rows by table and id with states of their own, in float64: the values of dense training
+    with updates of touched rows alone."""
 
     def __init__(self, module: Any, states: tuple[float, ...]) -> None:
         keys = sorted({(t, int(k)) for ids in IDS for row in ids for t, k in enumerate(row)})
@@ -143,7 +143,7 @@ def ftrl(w: Array, g: Array, s: list[Array], t: int, seen: int) -> Array:
 
 
 def smart_adam(w: Array, g: Array, s: list[Array], t: int, seen: int) -> Array:
-    """Step by step: what the row missed, with the root of its last update."""
+    """Step by step: the updates that the row missed, with the root of its last update."""
     if seen:
         root = np.sqrt(s[1] / (1 - 0.99**seen)) + 1e-8
         for _ in range(seen + 1, t):

@@ -1,4 +1,4 @@
-"""`flow.onnx.export`: names, dynamic dims, operator sets, and what it refuses."""
+"""`flow.onnx.export`: names, dynamic dims, operator sets, and refusals."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def test_training_graph_is_refused() -> None:
 
 
 def test_gradients_are_written() -> None:
-    """A graph may return gradients: what their ops compute has a form, too."""
+    """A graph may return gradients: results of their ops have a form, too."""
     model = nn.Sequential(nn.Conv2d(2, 4, 3, stride=2), nn.GELU(), nn.Flatten(), nn.LayerNorm(36))
 
     class Gradient(nn.Graph):

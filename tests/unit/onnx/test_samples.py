@@ -1,4 +1,4 @@
-"""Every sample of every op is written, and gives in a runtime what the op gives; or is refused."""
+"""Every sample of every op is written, and gives the op's values in a runtime; or is refused."""
 
 from __future__ import annotations
 

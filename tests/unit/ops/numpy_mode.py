@@ -64,7 +64,7 @@ def run_whole(
 def run_ranks(
     name: str, inputs: tuple[Array, ...], attrs: Attrs, sbp: SbpSignature, num_ranks: int
 ) -> list[Array]:
-    """Outputs of op `name` put together from what each rank computes on its shards under `sbp`."""
+    """Outputs of op `name` put together from the results of each rank on its shards under `sbp`."""
     op, types = find_op(name), tuple(map(type_of, inputs))
     attrs = op.defaults | attrs
     placement = Placement("cpu", list(range(num_ranks)))

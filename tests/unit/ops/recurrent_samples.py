@@ -81,7 +81,7 @@ def recurrent(
 
 
 def slopes(function: Callable[..., Any], inputs: tuple[Array, ...], weights: Any) -> list[Array]:
-    """Gradients of the weighted sum of what `function` returns."""
+    """Gradients of the weighted sum of the results of `function`."""
     made = []
     for i, x in enumerate(inputs):
         d = np.zeros(x.shape)

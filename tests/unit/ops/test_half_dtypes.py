@@ -1,4 +1,4 @@
-"""float16 and bfloat16 give what float64 gives, within their precision."""
+"""float16 and bfloat16 give the values of float64, within their precision."""
 
 from __future__ import annotations
 

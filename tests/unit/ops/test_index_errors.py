@@ -1,4 +1,4 @@
-"""Indices and labels outside of what they name are errors, whole and on every shard."""
+"""Indices and labels outside of their dim are errors, whole and on every shard."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Every op of the registry adds up half floats in float32, and so does its gradient.
 
-Each sample is made longer, one size at a time, wherever `infer` lets it, until what it adds up are
-thousands of numbers: a bfloat16 sum of ones stops growing at 256, a float16 one at 2048. The answer
-is the op's own in float64, for the same rounded inputs.
+Each sample is made longer, one size at a time, wherever `infer` lets it, until it adds
+up thousands of numbers: a bfloat16 sum of ones stops growing at 256, a float16 one at 2048. The
+answer is the op's own in float64, for the same rounded inputs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Every op refuses operands that do not fit each other before a kernel sees them.
 
-Loops of machine code look at no shape: what `infer` lets through would be read and written beyond
-its end. Of a sample of each op every operand gets another size in every dim, gets a dim more or
-less, or goes. Whatever `infer` accepts must run, and leave what lies beside its arrays alone.
+Loops of machine code look at no shape: shapes that `infer` lets through would be read and written
+beyond its end. Of a sample of each op every operand gets another size in every dim, gets a dim more
+or less, or goes. All that `infer` accepts must run, and leave the memory beside its arrays alone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""An optimizer and its schedule do in a graph what they do eagerly."""
+"""An optimizer and its schedule do the same in a graph and eagerly."""
 
 from __future__ import annotations
 

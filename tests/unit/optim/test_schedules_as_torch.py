@@ -187,7 +187,7 @@ def test_a_schedule_written_for_torch_runs() -> None:
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_get_lr_without_arguments_gives_all_rates(name: str) -> None:
-    """PyTorch's form, by which packages ask schedules, and subclasses call what they extend."""
+    """PyTorch's form, by which packages ask schedules, and subclasses call their bases."""
     made, other = _optimizer(ours, momentum=0.7), _optimizer(theirs, momentum=0.7)
     schedule = SCHEDULES[name](ours.lr_scheduler, made)
     assert schedule.get_lr() == schedule.get_last_lr()

@@ -1,4 +1,4 @@
-"""Rendezvous: all are admitted together, or told exactly what is wrong. Events in, actions out."""
+"""Rendezvous: all are admitted together, or told the exact fault. Events in, actions out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Liveness: who is suspect, who is lost, who failed first. Events in, actions out, no clock."""
+"""Liveness: suspect ranks, lost ranks, the first failure. Events in, actions out, no clock."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def test_free_port_is_free() -> None:
 
 
 def test_a_free_port_is_given_to_one_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Though who was given it has not come to use it."""
+    """Though its holder has not come to use it."""
     given = free_port()
     assert not ports.claim(given)
     monkeypatch.setattr(ports, "QUIET_PORTS", [given])

@@ -52,7 +52,7 @@ def test_a_rank_that_does_not_wait_is_never_accused() -> None:
 
 
 def test_what_may_be_on_its_way_is_no_circle() -> None:
-    """Rank 1 has begun the call that rank 0 is in: what rank 0 lacks may come any moment."""
+    """Rank 1 has begun the call that rank 0 is in: the data for rank 0 may come any moment."""
     waits = Waits(3)
     for i in range(20):
         actions = waits.step(ask(2 * i, 0, "01", 1, (1,), on_012=0), i * 1.0)

@@ -1,4 +1,4 @@
-"""Failpoints: nothing happens outside of tests, what is armed happens, and every place exists."""
+"""Failpoints: nothing happens outside of tests, armed ones act, and every place exists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages that are only read: what is slow, large, many or foreign gets nothing."""
+"""Pages that are only read: slow, large, many or foreign requests get nothing."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_two_hosts_are_refused(server: PageServer) -> None:
 def test_who_is_silent_makes_room_for_who_asks(
     server: PageServer,
 ) -> None:
-    """Connections that never ask hold up nobody, whatever time they are given."""
+    """Connections that never ask hold up nobody, for any time they are given."""
     silent = [connect(server) for _ in range(6)]
     assert ask(server, HEAD + b"\r\n").endswith(b"here\n")
     for line in silent:

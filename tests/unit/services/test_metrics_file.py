@@ -1,4 +1,4 @@
-"""The way of a script's counts to its daemon, and what scripts may put there."""
+"""The way of a script's counts to its daemon, and the numbers that scripts may put there."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ TOKEN = "oft_" + "x" * 43
 
 
 def server(digest: bytes, knock: pb.ProofStep, nonce: bytes, answer: pb.ProofStep) -> tuple:
-    """A server that knows the digest: what it reads, and answers."""
+    """A server that knows the digest: its readings, and answers."""
     transcript = transcript_of(bytes(knock.key), (bytes(knock.nonce), nonce), knock.near, knock.far)
     token = masked(bytes(answer.masked), digest, transcript)
     session = b"s" * 16

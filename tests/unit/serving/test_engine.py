@@ -44,7 +44,7 @@ def tokens_of(made: list[Made]) -> list[int]:
 
 def likeliest(model: Any, prompt: list[int], made: list[int]) -> list[int]:
     """The likeliest token behind the prompt and behind each token made: `made` and one more, if
-    those are what greedy decoding makes."""
+    those are the tokens of greedy decoding."""
     with torch.no_grad():
         found = model(torch.tensor([prompt + made])).logits[0].argmax(-1)
     return found[len(prompt) - 1 :].tolist()

@@ -50,7 +50,7 @@ class Joined(nn.Graph):
 
 
 class Job:
-    """A job that computes what the graphs do, when it is let."""
+    """A job that computes as the graphs do, when it is let."""
 
     def __init__(self) -> None:
         self.id, self.is_over = "job", False

@@ -1,4 +1,4 @@
-"""The scheduler of sequences, without a model: all end, with every block free, whatever comes."""
+"""The scheduler of sequences, without a model: all end, with every block free, for any requests."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def test_results_are_inputs_views_or_copies_as_in_torch(name: str, data: Any) ->
 
 
 def _both(f: Any, x: Any, call: Callable[[Any, Any], Any]) -> tuple[Any, Any]:
-    """A computed tensor and what a call made of it, after a write to the second."""
+    """A computed tensor and a call's result of it, after a write to the second."""
     h = x * 1
     y = call(f, h)
     _write(f, y)

@@ -1,4 +1,4 @@
-"""Every op inside `vmap`: for all samples at once it gives what a loop over samples gives."""
+"""Every op inside `vmap`: for all samples at once it gives the values of a loop over samples."""
 
 from __future__ import annotations
 

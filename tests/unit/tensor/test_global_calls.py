@@ -1,4 +1,4 @@
-"""Choices of signatures by eager global ops, which are found again, and what they refuse."""
+"""Choices of signatures by eager global ops, which are found again, and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prints of tensors: as PyTorch prints the same values, with what is our own behind them."""
+"""Prints of tensors: as PyTorch prints the same values, with our own parts behind them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Calls that take the short way give what those on the plain way give, in all that can be seen."""
+"""Calls that take the short way give the results of those on the plain way, in all that can be
+seen.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Working directories as archives: what goes in comes out, and nothing else gets anywhere."""
+"""Working directories as archives: all that goes in comes out, and nothing else gets anywhere."""
 
 from __future__ import annotations
 

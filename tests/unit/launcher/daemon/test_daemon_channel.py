@@ -47,7 +47,7 @@ def test_a_channel_with_tls_that_never_connected_is_kept_for_a_while(
 
 
 def test_a_plain_channel_leads_to_nobody_who_listens_later() -> None:
-    """An unconnected channel would connect by itself to whoever takes the port next."""
+    """An unconnected channel would connect by itself to the process that takes the port next."""
 
     async def scene() -> tuple[bool, int]:
         with socket.create_server(("127.0.0.1", 0)) as server:

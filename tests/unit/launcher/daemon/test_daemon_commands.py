@@ -17,7 +17,7 @@ BOOTSTRAP = str(bootstrap_path())
 
 
 def run(*argv: str, cwd: Path = Path("/")) -> list[str]:
-    """Arguments of what is run, without the program itself."""
+    """Arguments of the command, without the program itself."""
     return command(argv, program_env({"PATH": os.environ["PATH"]}), cwd)[1:]
 
 

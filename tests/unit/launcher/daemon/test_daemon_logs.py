@@ -1,4 +1,6 @@
-"""Logs of ranks: offsets from the beginning whatever is gone, nothing lost unsaid, nobody waits."""
+"""Logs of ranks: offsets from the beginning, with any part gone, nothing lost unsaid, nobody
+waits.
+"""
 
 from __future__ import annotations
 

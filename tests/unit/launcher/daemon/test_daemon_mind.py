@@ -360,7 +360,7 @@ def test_it_does_not_wait_for_ever_to_be_noted() -> None:
 
 
 class World:
-    """Does what a daemon says, in an order of its own, and checks what must always hold."""
+    """Does a daemon's actions, in an order of its own, and checks the invariants."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)

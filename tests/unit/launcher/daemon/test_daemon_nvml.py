@@ -23,7 +23,7 @@ class NVMLError_Timeout(NVMLError):
 
 
 class Driver:
-    """One GPU, number 0. xids: what it will tell; then it is silent, or lost."""
+    """One GPU, number 0. xids: the numbers that it will tell; then it is silent, or lost."""
 
     NVMLError, NVMLError_Timeout = NVMLError, NVMLError_Timeout
     NVML_MEMORY_ERROR_TYPE_UNCORRECTED, NVML_VOLATILE_ECC = 1, 0

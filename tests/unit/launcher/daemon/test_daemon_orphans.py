@@ -1,4 +1,4 @@
-"""Leftovers of dead daemons are found and removed; what belongs to others stays."""
+"""Leftovers of dead daemons are found and removed; things of others stay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker that stands still: who is judged, when, and where it is stuck."""
+"""A worker that stands still: the judgement, its moment, and the place where it is stuck."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ KEY = AttemptKey("j1", 1, 0)
 
 
 def place_in(folder: Path, told: list[Event]) -> Place:
-    """A daemon that has nothing and hears what is told."""
+    """A daemon that has nothing and hears the events."""
     anything: Any = None
     return Place(
         DaemonSettings("cpu:0", "h:1", folder, env={}),
@@ -78,7 +78,7 @@ async def _fails() -> None:
 
 
 def test_a_task_that_dies_ends_its_rank(tmp_path: Path) -> None:
-    """Whatever it died of: a rank that nobody looks after would go on for ever."""
+    """Of any cause: a rank that nobody looks after would go on for ever."""
 
     async def live() -> tuple[list[str], Any]:
         rank, worker = Rank(KEY, pb.Prepare(), place_in(tmp_path, [])), Undying()

@@ -1,4 +1,4 @@
-"""The guard of a daemon: a loop that is stuck, and what may look like one."""
+"""The guard of a daemon: a loop that is stuck, and loops that look like one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker that waits for its job, and what becomes of one that does not live so long."""
+"""A worker that waits for its job, and the end of one that does not live so long."""
 
 from __future__ import annotations
 

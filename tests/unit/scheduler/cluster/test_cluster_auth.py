@@ -1,4 +1,4 @@
-"""Tokens, roles and limits: who is let in, how often, and how it is counted."""
+"""Tokens, roles and limits: callers that are let in, how often, and how it is counted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Changes of jobs through the service: who may ask for them, and the audit log's line of each."""
+"""Changes of jobs through the service: the roles that may ask for them, and the audit log's line of
+each.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ ADMIN = Caller("root", "admin", "there")
 
 
 class Rig:
-    """The service over a driver that writes down what it is asked, and answers `refusal`."""
+    """The service over a driver that writes down its events, and answers `refusal`."""
 
     def __init__(self) -> None:
         self.asked: list[Any] = []

@@ -1,4 +1,4 @@
-"""Words of a compiler process are bounded and checked: it reads what strangers have made."""
+"""Words of a compiler process are bounded and checked: it reads files of strangers."""
 
 from __future__ import annotations
 

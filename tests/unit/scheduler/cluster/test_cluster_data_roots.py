@@ -1,5 +1,5 @@
-"""Folders in which jobs want to keep checkpoints: judged by what daemons have told of their
-folders.
+"""Folders in which jobs want to keep checkpoints: judged by the folders that daemons
+have told.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The driver: durable before said, and what happens while the disk is full."""
+"""The driver: durable before said, and its ways while the disk is full."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Scene:
 
 
 def play(tmp_path: Path, act: Callable[[Scene], Coroutine[Any, Any, None]]) -> Loaded:
-    """Acts, and returns what the store holds afterwards."""
+    """Acts, and returns the store's records afterwards."""
 
     async def scene() -> None:
         here = Scene(tmp_path)

@@ -16,7 +16,7 @@ from oneflow.scheduler.cluster.health import Strangers
 
 
 class Context:
-    """Remembers what was written, and how a call was refused."""
+    """Remembers the answers, and how a call was refused."""
 
     def __init__(self) -> None:
         self.code: Any = None

@@ -1,4 +1,6 @@
-"""Following a job's logs ends when it has, whatever its daemons say, and asks them seldom."""
+"""Following a job's logs ends when it has, with any answers of its daemons, and asks them
+seldom.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reports of running jobs: when they will be through, and what their actors wait for."""
+"""Reports of running jobs: when they will be through, and the waits of their actors."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def beat(*heard: tuple[int, int]) -> pb.DaemonMessage:
 
 
 class Rig:
-    """The service without a table: `events` are what that would hear."""
+    """The service without a table: `events` are those that it would hear."""
 
     def __init__(self) -> None:
         self.events: list[Any] = []
@@ -54,7 +54,7 @@ class Rig:
             line.close("another is here")
 
     def attach(self, *said: pb.DaemonMessage | Callable[[], None]) -> list[pb.SchedulerMessage]:
-        """Return what the stream is told, when this was said and done over it, until it ends."""
+        """Return the messages to the stream, when this was said and done over it, until it ends."""
 
         async def words() -> AsyncIterator[pb.DaemonMessage]:
             for one in said:

@@ -1,4 +1,4 @@
-"""A submission waits for its file to be judged: what was true before may not be so any more."""
+"""A submission waits for its file to be judged: facts of before may not be so any more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Accounts of what jobs used: who sees which, over days, and while they run."""
+"""Accounts of the use of jobs: which are seen by whom, over days, and while they run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Commands beside ranks: which are refused, what is told on, and that nobody who left is served."""
+"""Commands beside ranks: which are refused, which answers are told on, and that callers that left
+are not served.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ Answer = Callable[[Line, pb.Exec], None]
 def ranks_of(
     answer: Answer, kind: JobKind = JobKind.SCRIPT, state: JobState = JobState.RUNNING
 ) -> tuple[Ranks, list[pb.Exec]]:
-    """A job of one rank, whose daemon answers each command so; and what it was told."""
+    """A job of one rank, whose daemon answers each command so; and the daemon's orders."""
     place = Assignment(0, "n0/cpu:0", "n0", "cpu:0")
     record = JobRecord("j1", JobSpec(kind=kind), state, attempt=2, assignments=(place,))
     line, told = Line(pb.Hello(daemon="n0/cpu:0", node="n0"), "", None), []

@@ -1,4 +1,4 @@
-"""Facts for the web page: jobs in their order, and what a caller may see and do."""
+"""Facts for the web page: jobs in their order, and the rights of a caller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory over a step for the web page: sums by hand, and what a rank that binds it would report."""
+"""Memory over a step for the web page: sums by hand, and the report of a rank that binds it."""
 
 from __future__ import annotations
 

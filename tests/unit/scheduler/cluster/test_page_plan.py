@@ -1,4 +1,4 @@
-"""Pictures of plans for the web page: every actor, what passes between them, in which layout."""
+"""Pictures of plans for the web page: every actor, the tensors between them, in which layout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Views of a compile, and what they must not cost."""
+"""Views of a compile, and their cost, which is none if nobody looks."""
 
 from __future__ import annotations
 

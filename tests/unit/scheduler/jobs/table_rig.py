@@ -95,7 +95,7 @@ class Rig:
         return [t for t in self.told(Tell) if t.message.WhichOneof("kind") == "drain"]
 
     def kinds(self) -> list[str]:
-        """The actions, as words; what daemons are told by the name of the message."""
+        """The actions, as words; orders to daemons by the name of the message."""
         return [
             str(a.message.WhichOneof("kind")) if isinstance(a, Tell) else type(a).__name__
             for a in self.actions
@@ -206,7 +206,7 @@ class Rig:
         return self.table.jobs[job_id]
 
     def after_a_crash(self) -> Rig:
-        """A new scheduler that knows what was saved, and no daemon."""
+        """A new scheduler that knows the saved records, and no daemon."""
         return Rig(
             0,
             settings=self.settings,

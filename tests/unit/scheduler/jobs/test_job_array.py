@@ -1,4 +1,4 @@
-"""Members of an array: how many run at once, and what the others wait for."""
+"""Members of an array: how many run at once, and the waits of the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Elastic jobs: they begin on what there is, go on smaller after a loss and larger after a join."""
+"""Elastic jobs: they begin on the devices that there are, go on smaller after a loss and larger
+after a join.
+"""
 
 from __future__ import annotations
 

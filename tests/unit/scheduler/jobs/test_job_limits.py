@@ -1,4 +1,4 @@
-"""Wishes that a job may have, and what it says as a message."""
+"""Wishes that a job may have, and its form as a message."""
 
 from __future__ import annotations
 

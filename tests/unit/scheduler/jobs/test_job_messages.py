@@ -1,4 +1,6 @@
-"""Words of daemons are checked where they come in; what the store gets is put together rightly."""
+"""Words of daemons are checked where they come in; records for the store are put together
+rightly.
+"""
 
 from __future__ import annotations
 

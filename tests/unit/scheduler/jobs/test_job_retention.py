@@ -1,4 +1,4 @@
-"""Jobs that ended are kept for a while, not for good; what they left goes with them."""
+"""Jobs that ended are kept for a while, not for good; their files go with them."""
 
 from __future__ import annotations
 

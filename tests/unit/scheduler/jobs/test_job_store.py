@@ -216,7 +216,7 @@ def test_metric_points_are_numbered_and_bounded(
 def test_torn_log_loses_whole_transactions_from_its_end_only(
     store: SqliteStore, path: Path, tmp_path: Path
 ) -> None:
-    """Cuts as a power cut does at any moment: what is left is a prefix of what was written."""
+    """Cuts as a power cut does at any moment: a prefix of the written bytes is left."""
     states = []
     for number in range(8):
         store.write([Save(record(f"j{number}")), SaveEpoch(number + 1)])

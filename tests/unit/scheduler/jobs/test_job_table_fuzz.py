@@ -1,4 +1,4 @@
-"""Any events in any order: no exception, and what must always hold does."""
+"""Any events in any order: no exception, and the invariants hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""infer_sbp: what the user fixed is followed; on trees the choice is the optimum."""
+"""infer_sbp: the user's choices are followed; on trees the choice is the optimum."""
 
 from __future__ import annotations
 

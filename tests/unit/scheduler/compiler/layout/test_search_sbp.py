@@ -41,7 +41,7 @@ def allowed(node: Node, signatures: Signatures) -> list[Choice]:
 
 def moving(value: Value, choices: list[Choice], users: list[Node], signatures: Signatures) -> float:
     """Seconds of moving a value, made as the first choice says, to all who read it; once to those
-    who want it alike. What is overwritten cannot be moved.
+    who want it alike. Overwritten values cannot be moved.
     """
     made, *taken = choices
     had = made.outputs[value.index]

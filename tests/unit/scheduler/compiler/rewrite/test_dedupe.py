@@ -1,4 +1,4 @@
-"""dedupe: equal pure nodes become one; what nobody reads and has no effect goes."""
+"""dedupe: equal pure nodes become one; unread nodes without effects go."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""micro_batch: what runs per piece, and the nodes where the rate changes."""
+"""micro_batch: the nodes that run per piece, and those where the rate changes."""
 
 from __future__ import annotations
 

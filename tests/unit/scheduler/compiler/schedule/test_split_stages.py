@@ -14,7 +14,7 @@ def stages(text: str) -> list[int]:
 
 
 def chain(*lines: str) -> str:
-    """relu after relu, each with what follows `@`; a move before each change of ranks."""
+    """relu after relu, each with the words behind `@`; a move before each change of ranks."""
     text = ["%0: float32[4] B = input(; name='x') @" + lines[0].split(" stage")[0]]
     last = lines[0].split(" stage")[0]
     for line in lines:

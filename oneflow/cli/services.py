@@ -93,7 +93,7 @@ def _scheduler_settings(found: Settings) -> SchedulerSettings:
         max_queued_per_owner=found["scheduler.queued_per_token"],
         max_time_limit_s=found["scheduler.max_time_limit"],
         usage_half_life_s=found["scheduler.usage_half_life"],
-        queues=make_queues(found["scheduler.queues"]),
+        queues=make_queues(found["scheduler.queues"], found.origin("scheduler.queues")),
         keep_jobs=found["scheduler.keep_jobs"],
         keep_s=found["scheduler.keep_for"],
         keep_failed_s=found["scheduler.keep_failed_for"],

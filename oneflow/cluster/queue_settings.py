@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,21 +20,11 @@ RANGES = {
 KEYS = (*RANGES, "max_time_limit", "users", "share", "user_shares")
 
 
-def checked_queues(given: object, where: str) -> dict[str, dict[str, Any]]:
-    """Return the tables by the names of their queues. given: these, or JSON of them.
-
-    Raises ConfigError.
-    """
-    if isinstance(given, str):
-        try:
-            given = json.loads(given)
-        except ValueError as error:
-            raise ConfigError(f"{where}: is no JSON: {error}") from None
-    if not isinstance(given, dict) or not all(isinstance(table, dict) for table in given.values()):
-        raise ConfigError(f"{where}: must be tables, [scheduler.queues.NAME]")
-    for name, table in given.items():
-        _check(name, table, f"{where}.{name}")
-    return given
+def make_queues(tables: Mapping[str, Mapping[str, Any]], where: str) -> dict[str, Queue]:
+    """Return the queues of tables by name. Raises ConfigError, with `where` they come from."""
+    for name, table in tables.items():
+        _check(name, table, f"{where}: scheduler.queues.{name}")
+    return {name: _queue(table) for name, table in tables.items()}
 
 
 def _check(name: str, table: Mapping[str, Any], where: str) -> None:
@@ -62,11 +51,6 @@ def _check(name: str, table: Mapping[str, Any], where: str) -> None:
     users = table.get("users", [])
     if not isinstance(users, list) or not all(isinstance(user, str) for user in users):
         raise ConfigError(f"{where}.users: {users!r} is not a list of names of tokens")
-
-
-def make_queues(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Queue]:
-    """Return the queues of tables that have been checked."""
-    return {name: _queue(table) for name, table in tables.items()}
 
 
 def _queue(table: Mapping[str, Any]) -> Queue:

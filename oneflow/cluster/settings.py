@@ -334,9 +334,7 @@ def _checked(key: Key, value: Any, where: str) -> Any:
     if key.name in AT_LEAST_ONE and value < 1:
         raise ConfigError(f"{where}: {value!r} is too little; at least 1")
     if kind == "queues":
-        from oneflow.cluster.queue_settings import checked_queues  # which help needs not load
-
-        return checked_queues(value, where)
+        return _tables(value, where)
     if kind in ("list", "folders"):
         if not isinstance(value, (list, tuple)) or not all(isinstance(v, str) for v in value):
             raise ConfigError(f"{where}: {value!r} is not a list of texts")
@@ -360,6 +358,18 @@ def _checked(key: Key, value: Any, where: str) -> Any:
     if key.name == "local.daemons" and value > MAX_DAEMONS:
         raise ConfigError(f"{where}: {value} daemons, at most {MAX_DAEMONS} on one machine")
     return str(value) if kind in ("text", "path", "address") else value
+
+
+def _tables(value: object, where: str) -> dict[str, Any]:
+    """Return tables by name, of a file or as JSON; queue_settings.py judges what is in them."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError as error:
+            raise ConfigError(f"{where}: is no JSON: {error}") from None
+    if not isinstance(value, dict) or not all(isinstance(table, dict) for table in value.values()):
+        raise ConfigError(f"{where}: must be tables, [scheduler.queues.NAME]")
+    return value
 
 
 def _quantity(kind: str, value: Any, where: str) -> float | int:

@@ -198,13 +198,13 @@ def test_queues_are_tables_of_a_file_or_json_and_are_handed_on(
     )
     found = load_settings(file=path, env=env)
     wanted = {"research": Queue(8, 4, -3, 7200.0, ("ada",), 2, {"ada": 3.5}), "all": Queue()}
-    assert make_queues(found["scheduler.queues"]) == wanted
+    assert make_queues(found["scheduler.queues"], "here") == wanted
     flag, text = flags_for(found, "scheduler")
     assert flag == "--queues"
     for again in ({"scheduler.queues": text}, {}):
         env["ONEFLOW_SCHEDULER_QUEUES"] = "{}" if again else text
         handed_on = load_settings(again, env=env)["scheduler.queues"]
-        assert make_queues(handed_on) == wanted
+        assert make_queues(handed_on, "here") == wanted
 
 
 @pytest.mark.parametrize(
@@ -230,6 +230,7 @@ def test_queues_that_cannot_be_are_named(
     path = tmp_path / "cluster.toml"
     path.write_text(f"[scheduler]\n{text}\n")
     with pytest.raises(ConfigError, match=said):
-        load_settings(file=path, env=env)
+        found = load_settings(file=path, env=env)
+        make_queues(found["scheduler.queues"], found.origin("scheduler.queues"))
     with pytest.raises(ConfigError, match="ONEFLOW_SCHEDULER_QUEUES: is no JSON"):
         load_settings(env=env | {"ONEFLOW_SCHEDULER_QUEUES": text})

@@ -64,6 +64,12 @@ class _Submit(click.Command):
 )
 @click.option("--queue", help="Of the operator's [scheduler.queues]; else `default`.")
 @click.option("--priority", type=int, help="Higher first.")
+@click.option(
+    "--preemptible",
+    is_flag=True,
+    default=None,
+    help="It may be stopped for jobs of higher priority, and goes on later.",
+)
 @click.option("--env", type=PAIR, multiple=True, help="A variable of the ranks; repeatable.")
 @click.option(
     "--working-dir",

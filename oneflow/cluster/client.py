@@ -88,12 +88,13 @@ class Cluster:
 
         source: an nn.Graph, or the path of a job file.  job_id: a job of this id is submitted
         once, however often this is called; None: a new one.  options: devices, device_type,
-        nodes, name, queue, priority, env, steps, max_restarts, restart_on, time_limit ("2h"),
-        checkpoint_every, checkpoint_keep, checkpoint_dir, resume_from, after (the id of a job that
-        must succeed before, "ID:any" for one that must end, or a list of these), hold=True (until
-        it is released), only_nodes, exclude_nodes and require_labels ("gpu=h200", or lists);
-        auto_parallel=True, zero=1 to 3, amp="bfloat16": see docs/JOBS.md; for a graph also those
-        of `flow.jobs.save`: data, inputs, outputs, record, stop_on_nonfinite.
+        nodes, name, queue, priority, preemptible, env, steps, max_restarts, restart_on,
+        time_limit ("2h"), checkpoint_every, checkpoint_keep, checkpoint_dir, resume_from, after
+        (the id of a job that must succeed before, "ID:any" for one that must end, or a list of
+        these), hold=True (until it is released), only_nodes, exclude_nodes and require_labels
+        ("gpu=h200", or lists); auto_parallel=True, zero=1 to 3, amp="bfloat16": see docs/JOBS.md;
+        for a graph also those of `flow.jobs.save`: data, inputs, outputs, record,
+        stop_on_nonfinite.
 
         Without a name it has that of the file. Raises JobSpecError for a job that cannot be
         accepted.

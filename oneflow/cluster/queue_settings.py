@@ -17,7 +17,7 @@ RANGES = {
     "max_priority": (-MAX_PRIORITY, MAX_PRIORITY),
 }
 """The least and the most of whole numbers."""
-KEYS = (*RANGES, "max_time_limit", "users", "share", "user_shares")
+KEYS = (*RANGES, "max_time_limit", "users", "share", "user_shares", "preemptible")
 
 
 def make_queues(tables: Mapping[str, Mapping[str, Any]], where: str) -> dict[str, Queue]:
@@ -48,6 +48,8 @@ def _check(name: str, table: Mapping[str, Any], where: str) -> None:
             or not 1e-6 <= share <= 1e6
         ):
             raise ConfigError(f"{where}: the share of {key}, {share!r}, is not a number above 0")
+    if not isinstance(table.get("preemptible", False), bool):
+        raise ConfigError(f"{where}.preemptible: {table['preemptible']!r} is not true or false")
     users = table.get("users", [])
     if not isinstance(users, list) or not all(isinstance(user, str) for user in users):
         raise ConfigError(f"{where}.users: {users!r} is not a list of names of tokens")

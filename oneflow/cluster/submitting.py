@@ -54,6 +54,7 @@ OPTIONS: dict[str, type | tuple[type, ...]] = {
     "after": list,
     "hold": bool,
     "queue": str,
+    "preemptible": bool,
     "only_nodes": list,
     "exclude_nodes": list,
     "require_labels": list,

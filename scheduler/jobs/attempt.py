@@ -35,7 +35,7 @@ class Intent(Enum):
     """The reason for which an attempt is stopped although nothing failed."""
 
     NONE = "none"
-    RESIZE = "resize"
+    RESCHEDULE = "reschedule"  # on more devices, or once a job of higher priority has ended
     PREEMPT = "preempt"
     TIME_LIMIT = "time limit"
     CANCEL = "cancel"
@@ -140,6 +140,14 @@ class Attempt:
     def ran_until(self, at: float) -> float:
         """Seconds that count for the job's time limit."""
         return max(self.ran_s + (at - self.started_at if self.started_at is not None else 0.0), 0.0)
+
+    def began(self, ran_s: float) -> float:
+        """Return when its ranks began, also under another scheduler; if they have not, when it was
+        known first. ran_s: of the attempts before it.
+        """
+        if self.started_at is None:
+            return self.began_at
+        return self.started_at - (self.ran_s - ran_s)
 
     @property
     def over_at(self) -> float:

@@ -22,6 +22,7 @@ from oneflow.scheduler.jobs.ending import close, show_failure
 from oneflow.scheduler.jobs.events import TellPrepare
 from oneflow.scheduler.jobs.fleet import Fleet
 from oneflow.scheduler.jobs.queue import local_ranks
+from oneflow.scheduler.jobs.quotas import is_preemptible
 from oneflow.scheduler.jobs.records import Assignment, JobRecord, JobState
 from oneflow.scheduler.jobs.step_context import StepContext
 
@@ -33,6 +34,7 @@ class Attempts:
         self.desk = desk
         self.fleet = fleet
         self.live: dict[str, Attempt] = {}
+        self.preemptible: set[str] = set()  # of these jobs
 
     # -- asking ------------------------------------------------------------------------------------
 
@@ -114,10 +116,13 @@ class Attempts:
         self.live[attempt.job_id] = attempt
         record, now = self.desk.jobs[attempt.job_id], self.desk.now
         self.desk.ledger.add(record, len(attempt.ranks), now, before_s)
+        if is_preemptible(record, self.desk.settings.queues):
+            self.preemptible.add(record.id)
 
     def leave(self, job_id: str) -> Attempt | None:
         """Return the job's attempt, which goes on no longer; None if there is none."""
         attempt = self.live.pop(job_id, None)
+        self.preemptible.discard(job_id)
         if attempt is not None:
             self.desk.ledger.add(self.desk.jobs[job_id], -len(attempt.ranks), self.desk.now)
         return attempt

@@ -24,9 +24,9 @@ def close(desk: StepContext, attempt: Attempt) -> None:
     if attempt.is_started:
         desk.note(record.id, ran_s=attempt.ran_until(over_at))
     state, failure = _outcome(desk, record, attempt)
-    is_resized = attempt.intent is Intent.RESIZE and failure.reason == "PREEMPTED"
-    if state is JobState.FAILED and (is_resized or may_restart(record, failure)):
-        has_moved_on = is_resized or _shrinks(desk, attempt, failure)
+    is_ours = attempt.intent is Intent.RESCHEDULE and failure.reason == "PREEMPTED"
+    if state is JobState.FAILED and (is_ours or may_restart(record, failure)):
+        has_moved_on = is_ours or _shrinks(desk, attempt, failure)
         _restart(desk, record, failure, is_futile=not has_moved_on)
     else:
         _end(desk, record.id, state, failure, desk.now - over_at)
@@ -61,7 +61,7 @@ def _outcome(desk: StepContext, record: JobRecord, attempt: Attempt) -> tuple[Jo
     if found is None or found.is_weak:
         if _succeeded(record, attempt):
             return JobState.SUCCEEDED, Failure("NONE", "", 0)
-        if attempt.intent in (Intent.PREEMPT, Intent.RESIZE):
+        if attempt.intent in (Intent.PREEMPT, Intent.RESCHEDULE):
             found = Failure("PREEMPTED", attempt.stop_why, CODES["PREEMPTED"])
     if found is None:
         cause = f"stopped without a reason on record ({attempt.stop_why})"

@@ -48,7 +48,7 @@ class Growth:
             since = could[attempt.job_id] = self._since.get(attempt.job_id, self._desk.now)
             if self._desk.now - since >= self._desk.settings.grow_s:
                 why = f"goes on with {more} devices instead of {len(attempt.ranks)}"
-                self._attempts.stop(attempt, Intent.RESIZE, why)
+                self._attempts.stop(attempt, Intent.RESCHEDULE, why)
         self._since = could
 
     def _may_grow(self, attempt: Attempt) -> bool:

@@ -14,10 +14,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from oneflow.scheduler.jobs.ledger import Ledger
+from oneflow.scheduler.jobs.preemption import Rival, Room, find_victims
 from oneflow.scheduler.jobs.quotas import Quotas
 from oneflow.scheduler.jobs.records import (
     Assignment,
@@ -47,10 +48,14 @@ JOBS_NAMED = 3
 
 @dataclass(frozen=True)
 class Choice:
-    """The jobs that may start now, and why the others may not: job id -> assignments, -> words."""
+    """The jobs that may start now, and why the others may not: job id -> assignments, -> words.
+
+    stops: jobs that are to be stopped, each for another one.
+    """
 
     starts: dict[str, tuple[Assignment, ...]]
     pending: dict[str, str]
+    stops: dict[str, str] = field(default_factory=dict)
 
 
 def choose(
@@ -58,11 +63,13 @@ def choose(
     daemons: Iterable[DaemonRecord],
     unreachable: frozenset[str],
     quotas: Quotas | None = None,
+    rivals: Sequence[Rival] = (),
 ) -> Choice:
     """Choose which waiting jobs start now, and on which devices.
 
     waiting: in the order of the queue. unreachable: daemons without a connection. quotas: the room
-    in the queues; None: no queue has a limit.
+    in the queues; None: no queue has a limit. rivals: jobs that may be stopped for others, and
+    those that end soon.
     """
     quotas = quotas or Quotas({}, Ledger())
     known = sorted(daemons, key=lambda d: (d.node, d.device_type, d.device_index, d.id))
@@ -73,18 +80,57 @@ def choose(
         if kind not in pools:
             pools[kind] = _Pool([d for d in known if d.device_type == kind], unreachable)
         pool, room = pools[kind], quotas.room(job)
-        if room < job.spec.devices:
+        chosen = pool.take(job, room) if room >= job.spec.devices else []
+        if chosen:
+            choice.starts[job.id] = assign(chosen)
+            quotas.take(job, len(chosen))
+        elif rivals and _make_room(job, pool, quotas, rivals, choice):
+            continue
+        elif room < job.spec.devices:
             choice.pending[job.id] = f"{_need(job.spec)}: {quotas.why_not(job)}"
             if quotas.is_first(job) and pool.fits(job.spec):
                 quotas.keep_place(job)
-        elif chosen := pool.take(job, room):
-            choice.starts[job.id] = assign(chosen)
-            quotas.take(job, len(chosen))
         else:
             choice.pending[job.id] = pool.why_not(job)
             if job.id in pool.keeps:
                 quotas.take(job, job.spec.devices)
     return choice
+
+
+def _make_room(
+    job: JobRecord, pool: _Pool, quotas: Quotas, rivals: Sequence[Rival], choice: Choice
+) -> bool:
+    """Whether the job can begin once rivals have ended that are being stopped, or are to be."""
+    may_stop = any(r.is_stopping or r.job.priority < job.priority for r in rivals)
+    if not may_stop or pool.is_kept_from(job) or not quotas.is_first(job):
+        return False
+    rooms = pool.rooms(job, [rival for rival in rivals if rival.job.id not in choice.stops])
+    free, spec = pool.usable(job), job.spec
+
+    def suffices(some: Sequence[Room]) -> bool:
+        ended = [(room.rival.job, room.rival.num_devices) for room in some]
+        devices = [*free, *(device for room in some for device in room.devices)]
+        return quotas.would_fit(job, ended) and bool(place(spec.devices, spec.nodes, devices))
+
+    victims = find_victims(job, rooms, suffices)
+    if victims is None:
+        return False
+    choice.stops.update({victim.job.id: job.id for victim in victims})
+    ending = [*victims, *(room.rival for room in rooms if room.rival.is_stopping)]
+    choice.pending[job.id] = f"{_need(spec)}: {_being_stopped([r.job.id for r in ending])}"
+    if quotas.room(job) < spec.devices:
+        quotas.keep_place(job)
+    else:
+        quotas.take(job, spec.devices)
+    pool.keep_place(job)
+    return True
+
+
+def _being_stopped(jobs: Sequence[str]) -> str:
+    if len(jobs) == 1:
+        return f"job {jobs[0]} is being stopped"
+    more = f" and {len(jobs) - JOBS_NAMED} more" if len(jobs) > JOBS_NAMED else ""
+    return f"jobs {', '.join(jobs[:JOBS_NAMED])}{more} are being stopped"
 
 
 class _Pool:
@@ -95,7 +141,10 @@ class _Pool:
         self._taken = {daemon.id: daemon.job for daemon in devices if daemon.job}
         present = (DaemonState.UP, DaemonState.SUSPECT)
         self._present = [daemon for daemon in devices if daemon.state in present]
-        up = [d for d in devices if d.state is DaemonState.UP and d.id not in unreachable]
+        self._up = up = [
+            d for d in devices if d.state is DaemonState.UP and d.id not in unreachable
+        ]
+        self._running: dict[str, list[DaemonRecord]] = {}  # job -> those of `up` that it holds
         self._free = [daemon for daemon in up if daemon.id not in self._taken]
         self._head = ""  # the job that is to be next on all of them
         self._heads: dict[str, str] = {}  # the jobs that are to be next on some: device -> job
@@ -114,7 +163,7 @@ class _Pool:
         chosen = largest(spec, [d for d in self._free if d.id not in self._heads], most)
         if not chosen:
             if self.fits(spec):
-                self._keep_place(job, allowed(spec, self._present))
+                self.keep_place(job)
             self._refused.add(wanted)
             return []
         self._taken |= {daemon.id: job.id for daemon in chosen}
@@ -130,11 +179,35 @@ class _Pool:
             self._fits[wanted] = bool(chosen)
         return self._fits[wanted]
 
-    def _keep_place(self, job: JobRecord, devices: Iterable[DaemonRecord]) -> None:
+    def is_kept_from(self, job: JobRecord) -> bool:
+        """Whether another job is to be next on all devices."""
+        return self._head not in ("", job.id)
+
+    def usable(
+        self, job: JobRecord, devices: Sequence[DaemonRecord] | None = None
+    ) -> Sequence[DaemonRecord]:
+        """Return the devices, by default the free ones, that the job may have and that are kept for
+        no other.
+        """
+        found = self._free if devices is None else devices
+        return allowed(job.spec, [d for d in found if self._heads.get(d.id, job.id) == job.id])
+
+    def rooms(self, job: JobRecord, rivals: Iterable[Rival]) -> list[Room]:
+        """Return what the job could have of the devices of each rival."""
+        if not self._running:
+            for daemon in self._up:
+                self._running.setdefault(self._taken.get(daemon.id, ""), []).append(daemon)
+        found = (
+            Room(rival, self.usable(job, self._running.get(rival.job.id, ()))) for rival in rivals
+        )
+        return [room for room in found if room.devices]
+
+    def keep_place(self, job: JobRecord) -> None:
+        """Let no later job have a device that this one may use."""
         self.keeps.add(job.id)
         if not job.spec.where:
             self._head = job.id
-        for daemon in devices:
+        for daemon in allowed(job.spec, self._present):
             self._heads.setdefault(daemon.id, job.id)
         self._words = {}
 

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -33,6 +33,7 @@ class Queue:
         users: Names of the tokens that may use it besides admins; None: all.
         share: Its weight among queues: see shares.py.
         user_shares: Weights of users in it; 1 of those who are not named.
+        preemptible: Its jobs may be stopped for others of higher priority: see preemption.py.
     """
 
     devices: int = 0
@@ -42,6 +43,7 @@ class Queue:
     users: tuple[str, ...] | None = None
     share: float = 1.0
     user_shares: Mapping[str, float] = field(default_factory=dict)
+    preemptible: bool = False
 
     def admits(self, user: str) -> bool:
         return self.users is None or user in self.users
@@ -54,6 +56,12 @@ def find_queue(queues: Queues, name: str) -> Queue | None:
     """Return the queue of this name ("": the default one); None if there is none."""
     name = name or DEFAULT_QUEUE
     return queues.get(name, Queue() if name == DEFAULT_QUEUE else None)
+
+
+def is_preemptible(job: JobRecord, queues: Queues) -> bool:
+    """Whether the job, or its queue for it, allows to stop it for one of higher priority."""
+    queue = find_queue(queues, job.queue)
+    return job.spec.preemptible or (queue is not None and queue.preemptible)
 
 
 def check_queue(spec: JobSpec, queues: Queues) -> None:
@@ -107,6 +115,16 @@ class Quotas:
     def is_first(self, job: JobRecord) -> bool:
         """Whether no job before it waits for the same limit."""
         return not any(key in self._heads for key, _ in self._limits(job))
+
+    def would_fit(self, job: JobRecord, ended: Iterable[tuple[JobRecord, int]]) -> bool:
+        """Whether the job would have room if these jobs, which hold so many devices, had ended."""
+        freed: Counter[Key] = Counter()
+        for other, devices in ended:
+            freed.update(dict.fromkeys(keys_of(other), devices))
+        return find_queue(self._queues, job.queue) is not None and all(
+            key not in self._heads and limit - self._held(key) + freed[key] >= job.spec.devices
+            for key, limit in self._limits(job)
+        )
 
     def keep_place(self, job: JobRecord) -> None:
         """Let no later job have what this one waits for: the user's own limit, if that is in its

@@ -91,6 +91,7 @@ class JobSpec:
     after: str = ""
     hold: bool = False
     queue: str = ""
+    preemptible: bool = False
     array: str = ""
     array_index: int = 0
     array_limit: int = 0

@@ -55,6 +55,7 @@ from oneflow.scheduler.jobs.growth import Growth
 from oneflow.scheduler.jobs.journal import Journal
 from oneflow.scheduler.jobs.ledger import Ledger
 from oneflow.scheduler.jobs.limits import folder_name, parse_folder_name
+from oneflow.scheduler.jobs.preemption import Rival
 from oneflow.scheduler.jobs.queue import choose
 from oneflow.scheduler.jobs.quotas import at_most, find_queue
 from oneflow.scheduler.jobs.records import DaemonRecord, JobRecord, JobSpec, JobState, Use
@@ -153,7 +154,7 @@ class Table:
         if not isinstance(event, Submitted):
             self._look_if_due(event)
         if not (isinstance(event, Submitted) and was_stale):
-            self._start_what_can()
+            self._start_what_can(isinstance(event, Submitted))
         return [self._fleet.addressed(a) for a in self._desk.actions]
 
     def withdraw(self, job_id: str) -> None:
@@ -461,7 +462,8 @@ class Table:
             self._give_up(daemon, f"daemon {daemon} could not end its rank in time")
         self._growth.look()
 
-    def _start_what_can(self) -> None:
+    def _start_what_can(self, is_submit: bool) -> None:
+        """is_submit: nobody is stopped for a job before that is known to be durable."""
         if not self._desk.is_queue_stale:
             return
         self._desk.is_queue_stale = False
@@ -469,13 +471,29 @@ class Table:
         if not waiting:
             return
         daemons, away = self._fleet.daemons.values(), frozenset(self._fleet.away)
-        choice = choose(waiting, daemons, away, self._desk.quotas())
+        rivals = () if is_submit else self._rivals()
+        choice = choose(waiting, daemons, away, self._desk.quotas(), rivals)
+        for victim, job_id in choice.stops.items():
+            priority = self._desk.jobs[job_id].priority
+            why = f"job {job_id} of priority {priority} needs its devices"
+            self._attempts.stop(self._attempts.live[victim], Intent.RESCHEDULE, why)
         for job_id, assignments in choice.starts.items():
             self._attempts.begin(job_id, assignments)
         for job_id, why in choice.pending.items():
             if self._desk.jobs[job_id].pending != why:
                 self._desk.note(job_id, pending=why)
-        self._desk.is_queue_stale = False
+        self._desk.is_queue_stale = is_submit and bool(self._attempts.preemptible)
+
+    def _rivals(self) -> list[Rival]:
+        """Running jobs that may be stopped for another, and those that end soon; none if there are
+        none of the first kind.
+        """
+        may_stop, jobs = self._attempts.preemptible, self._desk.jobs
+        return [
+            Rival(jobs[a.job_id], len(a.ranks), a.began(jobs[a.job_id].ran_s), a.is_stopping)
+            for a in (reversed(self._attempts.live.values()) if may_stop else ())
+            if a.is_stopping or a.job_id in may_stop
+        ]
 
 
 def _removal(folder: str, is_retired: bool) -> pb.SchedulerMessage:

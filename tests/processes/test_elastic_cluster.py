@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -93,3 +94,24 @@ def test_a_graph_job_goes_on_smaller_and_larger_with_the_losses_of_one_run(
     expected = losses_alone(max(found))
     for step, loss in found.items():
         assert abs(loss - expected[step - 1]) < 2e-5, step
+
+
+def test_a_job_gives_its_device_to_one_of_higher_priority_and_goes_on_as_if_undisturbed(
+    tmp_path: Path,
+) -> None:
+    rig = Rig(tmp_path, devices=("cpu:0",))
+    data = flow.jobs.data.arrays(**rows()).shuffle(3).batch(BATCH).repeat()
+    with rig:
+        wishes = {"steps": 120, "checkpoint_every": 1000, "preemptible": True}
+        low = rig.client().submit(Train(), data=data, **wishes)
+        wait_for(low, 1, 20)
+        high = rig.script("print('high')", priority=1)
+        assert high.wait(WAIT_S).state is JobState.SUCCEEDED
+        record = low.wait(WAIT_S)
+        assert record.state is JobState.SUCCEEDED, record.cause
+        assert (record.attempt, record.restarts_spent) == (2, 0), record
+        curve = [json.loads(line) for line in low.output("metrics.jsonl").splitlines()]
+        resumed = [point.step for point in low.metrics(follow=False) if point.attempt == 2]
+    assert min(resumed) > 20, "it goes on from the checkpoint of its stop"
+    found = [point["loss"] for point in curve]
+    assert found == pytest.approx(losses_alone(120), abs=1e-6)

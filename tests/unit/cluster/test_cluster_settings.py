@@ -194,10 +194,10 @@ def test_queues_are_tables_of_a_file_or_json_and_are_handed_on(
     path.write_text(
         "[scheduler.queues.research]\ndevices = 8\nuser_devices = 4\nmax_priority = -3\n"
         'max_time_limit = "2h"\nusers = ["ada"]\nshare = 2\n'
-        "user_shares = { ada = 3.5 }\n[scheduler.queues.all]\n"
+        "user_shares = { ada = 3.5 }\npreemptible = true\n[scheduler.queues.all]\n"
     )
     found = load_settings(file=path, env=env)
-    wanted = {"research": Queue(8, 4, -3, 7200.0, ("ada",), 2, {"ada": 3.5}), "all": Queue()}
+    wanted = {"research": Queue(8, 4, -3, 7200.0, ("ada",), 2, {"ada": 3.5}, True), "all": Queue()}
     assert make_queues(found["scheduler.queues"], "here") == wanted
     flag, text = flags_for(found, "scheduler")
     assert flag == "--queues"
@@ -218,6 +218,7 @@ def test_queues_are_tables_of_a_file_or_json_and_are_handed_on(
         ("queues.r.max_priority = 1001", "is no whole number from -1000 to 1000"),
         ('queues.r.max_time_limit = "soon"', "queues.r.max_time_limit 'soon': write it like"),
         ('queues.r.users = "ada"', "queues.r.users: 'ada' is not a list of names of tokens"),
+        ("queues.r.preemptible = 1", "queues.r.preemptible: 1 is not true or false"),
         ("queues.r.share = 0", "the share of share, 0, is not a number above 0"),
         ("queues.r.user_shares = 3", "user_shares: 3 is not a table of users"),
         ("queues.r.user_shares.ada = true", "the share of ada, True, is not"),

@@ -2,7 +2,8 @@
 
 Four launchers of one elastic job start; one is told to end, and later a new one comes, while the
 ranks train. Prints how long the training stood still each time, the share of a step that `commit`
-takes, and how far the losses are from those of one process that nobody disturbed.
+takes, and how far the losses are from those of runs that are stopped and resumed by hand in the
+same sizes, and from those of one process that nobody disturbed.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,10 @@ from oneflow.nn.parallel import DistributedDataParallel
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 ENDLESS = 10**9
-WAIT_S = 180.0
+WAIT_S = 180.0  # without any step
+LAUNCH = (sys.executable, "-m", "oneflow.distributed.launch")
+ENV = os.environ | {"OMP_NUM_THREADS": "1"}
+Steps = list[dict[str, Any]]
 
 
 def digits() -> tuple[nn.Module, flow.Tensor, flow.Tensor]:
@@ -80,33 +84,41 @@ def train(name: str, folder: str, said: str, steps: int) -> None:
                 print(json.dumps(found), file=file, flush=True)
 
 
-def read(said: Path) -> list[dict[str, Any]]:
+def words(name: str, steps: int, said: Path, state: Path) -> list[str]:
+    """Arguments of a rank: this program, and where it keeps what."""
+    own = ["--model", name, "--steps", str(steps), "--said", str(said), "--state", str(state)]
+    return [__file__, *own]
+
+
+def read(said: Path) -> Steps:
     return [json.loads(line) for line in said.read_text().splitlines()] if said.exists() else []
 
 
 def wait_for(said: Path, size: int, count: int) -> None:
     """Return when so many steps of a size are done."""
-    until = time.monotonic() + WAIT_S
-    while sum(one["size"] == size for one in read(said)) < count:
-        if time.monotonic() > until:
-            raise SystemExit(f"no {count} steps of {size} ranks within {WAIT_S:g} s")
+    seen, since = 0, time.monotonic()
+    found: Steps = []
+    while sum(one["size"] == size for one in found) < count:
+        found = read(said)
+        if len(found) > seen:
+            seen, since = len(found), time.monotonic()
+        if time.monotonic() > since + WAIT_S:
+            raise SystemExit(f"no step within {WAIT_S:g} s, where {size} ranks were to go on")
         time.sleep(0.05)
 
 
-def disturbed(name: str, folder: Path, steps: int) -> list[dict[str, Any]]:
+def disturbed(name: str, folder: Path, steps: int) -> Steps:
     """Steps of a job that loses a rank and gets another, each time after so many steps."""
     said, port = folder / "said", 15_000 + secrets.randbelow(15_000)
-    launch = [sys.executable, "-m", "oneflow.distributed.launch", "--nnodes=3:4"]
-    launch += ["--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}"]
-    launch += ["--rdzv-conf=last_call_timeout=1,join_timeout=60"]
-    words = [__file__, "--model", name, "--steps", str(ENDLESS), "--said", str(said)]
+    meeting = ["--nnodes=3:4", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}"]
+    meeting += ["--rdzv-conf=last_call_timeout=1,join_timeout=60"]
     launchers: list[subprocess.Popen[bytes]] = []
 
     def start() -> None:
         number = len(launchers)
-        own = [f"--node-rank={min(number, 1)}", *words, "--state", str(folder / f"state{number}")]
-        env = os.environ | {"OMP_NUM_THREADS": "1"}
-        launchers.append(subprocess.Popen([*launch, *own], env=env, stderr=subprocess.DEVNULL))
+        argv = [*LAUNCH, *meeting, f"--node-rank={min(number, 1)}"]
+        argv += words(name, ENDLESS, said, folder / f"state{number}")
+        launchers.append(subprocess.Popen(argv, env=ENV, stderr=subprocess.DEVNULL))
 
     for _ in range(4):
         start()
@@ -124,8 +136,36 @@ def disturbed(name: str, folder: Path, steps: int) -> list[dict[str, Any]]:
     return read(said)
 
 
-def report(name: str, found: list[dict[str, Any]], alone: list[dict[str, Any]]) -> None:
-    by_step = {one["step"]: one for one in found}
+def resumed(name: str, folder: Path, found: Steps) -> Steps:
+    """The same steps, of runs in the sizes of those found, each resumed from the one before."""
+    parts = [(size, next(steps)["step"]) for size, steps in groupby(found, lambda one: one["size"])]
+    lasts = [first - 1 for _, first in parts[1:]] + [found[-1]["step"]]
+    said = folder / "resumed"
+    for (size, _), last in zip(parts, lasts, strict=True):
+        argv = [*LAUNCH, "--standalone", f"--nproc-per-node={size}"]
+        argv += words(name, last, said, folder / "by_hand")
+        subprocess.run(argv, env=ENV, check=True)
+    return read(said)
+
+
+def alone(name: str, folder: Path, found: Steps) -> Steps:
+    """The same steps of one process that nobody disturbs."""
+    said = folder / "alone"
+    argv = [sys.executable, *words(name, found[-1]["step"], said, folder / "one")]
+    subprocess.run(argv, check=True)
+    return read(said)
+
+
+def farthest(found: Steps, others: Steps) -> str:
+    """Say how far losses are from others. A step may be missing: another rank had done it when rank
+    0 was ended, and lent its state.
+    """
+    by_step = {one["step"]: one["loss"] for one in found}
+    apart = [abs(by_step[o["step"]] - o["loss"]) for o in others if o["step"] in by_step]
+    return f"{max(apart):.1e} over {len(apart)} steps"
+
+
+def report(name: str, found: Steps) -> None:
     runs: list[str] = []
     for one, after in pairwise(found):
         if one["size"] != after["size"]:
@@ -133,15 +173,10 @@ def report(name: str, found: list[dict[str, Any]], alone: list[dict[str, Any]]) 
             runs.append(
                 f"{one['size']} -> {after['size']} ranks after step {one['step']}: {still_s:.1f} s"
             )
-    # A step may be missing: another rank had done it when rank 0 was ended, and lent its state.
-    both = [one for one in alone if one["step"] in by_step]
-    worst = max(abs(by_step[one["step"]]["loss"] - one["loss"]) for one in both)
     spent = np.median([one["commit_s"] for one in found]) * 1e3
     step = np.median([one["step_s"] for one in found]) * 1e3
     print(f"{name}: stood still {'; '.join(runs)}")
     print(f"{name}: commit {spent:.2f} ms of a step of {step:.1f} ms (medians, rank 0)")
-    print(f"{name}: {len(both)} losses, the farthest {worst:.1e} from that of one process")
-    print(f"{name}: last loss {found[-1]['loss']:.6f}, of one process {alone[-1]['loss']:.6f}")
 
 
 def main() -> None:
@@ -157,10 +192,11 @@ def main() -> None:
     for name in [args.model] if args.model else MODELS:
         with tempfile.TemporaryDirectory() as folder:
             found = disturbed(name, Path(folder), args.steps)
-            alone = [__file__, "--model", name, "--steps", str(found[-1]["step"])]
-            alone += ["--state", f"{folder}/one", "--said", f"{folder}/alone"]
-            subprocess.run([sys.executable, *alone], check=True)
-            report(name, found, read(Path(folder) / "alone"))
+            report(name, found)
+            by_hand = farthest(found, resumed(name, Path(folder), found))
+            print(f"{name}: losses at most {by_hand} from those resumed by hand", flush=True)
+            one = farthest(found, alone(name, Path(folder), found))
+            print(f"{name}: losses at most {one} from those of one process", flush=True)
 
 
 if __name__ == "__main__":

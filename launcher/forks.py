@@ -27,6 +27,16 @@ class Forks:
         with theirs:
             process = spawn(words, env, None, None, None, pass_fds=[fd])
         process.returncode = 0  # its end is ours to see, by its pid: Popen shall not wait for it
+        self.pid = process.pid
+
+    def is_alive(self) -> bool:
+        """Whether ranks can still be forked."""
+        try:
+            return self._control.recv(1, socket.MSG_DONTWAIT) != b""
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
 
     def wait_ready(self, wake: selectors.BaseSelector, goes_on: Callable[[], bool]) -> bool:
         """Whether ranks can be forked. wake: becomes readable with a signal, after which `goes_on`

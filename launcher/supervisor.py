@@ -79,6 +79,7 @@ class Supervisor:
     """Runs one attempt.
 
     `port`: where rank 0 listens. restarts: attempts before this one that failed; None: all did.
+    peers: of an elastic job, whose next attempt may fork its ranks from the same process (`forks`).
     Only in the main thread of a launcher process.
     """
 
@@ -90,6 +91,7 @@ class Supervisor:
         port: int,
         restarts: int | None = None,
         peers: Peers | None = None,
+        forks: Forks | None = None,
     ) -> None:
         self._restarts = attempt - 1 if restarts is None else restarts
         self._peers = peers
@@ -100,7 +102,7 @@ class Supervisor:
         self._token = env.get("ONEFLOW_JOB_TOKEN") or self._new_token()
         self._ranks: dict[int, int] = {}  # by pid
         self._running: set[int] = set()
-        self._forks: Forks | None = None
+        self.forks = forks
         self._records = self._exited_dir = Path()
         self._signals: list[int] = []
         self._not_ours = descendants(os.getpid())  # what ran below us before the job
@@ -141,31 +143,39 @@ class Supervisor:
                 self._ranks[pid] = self._rank_of(local_rank)
                 self._running.add(pid)
         finally:
-            self._forget_forks()
+            if self._peers is None:
+                self._forget_forks()
         pump.start()
 
     def _prepare_forks(self, records: Path, wake: selectors.BaseSelector) -> None:
-        """Several ranks of a script are forked, so that they import things once."""
+        """Have the ranks of a script forked if there are, or may be later, several to import the
+        same things.
+        """
         settings = self._settings
-        if settings.nproc_per_node == 1 or settings.no_python or settings.no_fork:
+        is_single = settings.nproc_per_node == 1 and self._peers is None
+        if is_single or settings.no_python or settings.no_fork:
             return
+        if self.forks is not None and self.forks.is_alive():
+            return
+        self._forget_forks()
         python, script = self._argv()
-        self._forks = Forks(([*python, "--fork"], script), self._rank_env(0, records))
-        if not self._forks.wait_ready(wake, lambda: not self._signals):
+        self.forks = Forks(([*python, "--fork"], script), self._rank_env(0, records))
+        self._not_ours.append(self.forks.pid)
+        if not self.forks.wait_ready(wake, lambda: not self._signals):
             self._forget_forks()
 
     def _forget_forks(self) -> None:
-        if self._forks is not None:
-            self._forks.close()
-            self._forks = None
+        if self.forks is not None:
+            self.forks.close()
+            self.forks = None
 
     def _start_rank(self, env: Mapping[str, str], streams: Mapping[int, int]) -> int:
         """Return its pid. Raises ConfigError if it cannot be run."""
         python, script = self._argv()
         argv = [*python, *script]
         try:
-            if self._forks is not None:
-                return self._forks.fork(env, streams)
+            if self.forks is not None:
+                return self.forks.fork(env, streams)
             process = spawn(argv, env, *(streams.get(number) for number in range(3)))
         except OSError as error:
             raise ConfigError(f"cannot run {argv[0]!r}: {error.strerror or error}") from None

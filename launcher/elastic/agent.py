@@ -11,6 +11,7 @@ from oneflow.launcher.elastic.host import JobFace
 from oneflow.launcher.elastic.membership import Limits
 from oneflow.launcher.elastic.seat import Over, Round, Seat, take_seat
 from oneflow.launcher.flags import Settings
+from oneflow.launcher.forks import Forks
 from oneflow.launcher.report import config_line
 from oneflow.launcher.supervisor import Outcome, Supervisor, say
 from oneflow.launcher.values import Nodes
@@ -51,6 +52,7 @@ def run_elastic(settings: Settings, env: Mapping[str, str], unnamed: str) -> int
 
 def _run_rounds(seat: Seat, settings: Settings, env: Mapping[str, str], job: str) -> int:
     last: Outcome | None = None
+    forks: Forks | None = None
     attempt, restarts = 1, 0
     while True:
         found = seat.wait()
@@ -61,7 +63,8 @@ def _run_rounds(seat: Seat, settings: Settings, env: Mapping[str, str], job: str
             _say_again(found, last if has_failed else None, job, settings)
         attempt, restarts = found.number, found.restarts
         here = replace(settings, nnodes=Nodes(found.size, found.size), node_rank=found.index)
-        last = Supervisor(here, env, attempt, found.port, restarts, seat).run()
+        supervisor = Supervisor(here, env, attempt, found.port, restarts, seat, forks)
+        last, forks = supervisor.run(), supervisor.forks
         verdict = last.verdict
         if verdict.signum is not None:
             say(last, job, attempt)

@@ -1,7 +1,7 @@
 """Trains digits on ranks that come and go: elastic_program.py STATE MOMENTS STEPS [SIZE:STEP ...]
 
 At step STEP of SIZE ranks all wait to be ended. Each rank appends to MOMENTS/<rank>-<attempt> the
-rows of a step and the loss when the step is committed.
+rows of a step and the loss when the step is committed, and where the library lies in its memory.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ def main() -> None:
             total = loss.detach().clone()
             flow.distributed.all_reduce(total)
             found = {"epoch": sampler.epoch, "rows": rows, "size": size}
+            found |= {"rank": rank, "imported_at": id(flow)}
             state.commit()
             found |= {"step": state.step, "loss": total.item() / size}
             print(json.dumps(found), file=said, flush=True)

@@ -103,7 +103,10 @@ def test_ranks_go_and_come_and_the_losses_are_those_of_one_run(
                 assert process.returncode == 0, told[-1]
     begun = [line for line in told[0].splitlines() if "begins on" in line]
     assert [line.rpartition(" ")[2] for line in begun] == ["left", "came"]
-    check(scene, said(moments), said(alone))
+    found = said(moments)
+    check(scene, found, said(alone))
+    forked_from = {one["imported_at"] for one in found if one["rank"] == 0}
+    assert len(forked_from) == 1  # of all rounds: only one process has imported
 
 
 def check(scene: Scene, found: list[dict[str, Any]], alone: list[dict[str, Any]]) -> None:

@@ -1,8 +1,10 @@
-"""An elastic graph job on a real cluster, whose daemons are killed and come back."""
+"""Elastic jobs on a real cluster, whose daemons are killed and come back."""
 
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,8 +18,11 @@ from oneflow import nn
 from oneflow.cluster.job import Job, curve_of
 from oneflow.jobs.order import Batches, Cursor
 from oneflow.scheduler.jobs.records import JobState
-from tests.support.cluster import HASTY, Rig, table
+from tests.support.cluster import HASTY, PATIENT, ROOT, Rig, table
 from tests.support.waiting import WAIT_S, wait_until
+
+from . import test_elastic as scripts
+from .test_launch import clean_env
 
 ROWS, BATCH, STEPS = 60, 12, 1500
 
@@ -115,3 +120,27 @@ def test_a_job_gives_its_device_to_one_of_higher_priority_and_goes_on_as_if_undi
     assert min(resumed) > 20, "it goes on from the checkpoint of its stop"
     found = [point["loss"] for point in curve]
     assert found == pytest.approx(losses_alone(120), abs=1e-6)
+
+
+def test_a_script_goes_on_smaller_and_larger_with_the_losses_of_one_run(tmp_path: Path) -> None:
+    scene = scripts.Scene("1:2", 1, (2, 1, 2))
+    moments, alone = tmp_path / "moments", tmp_path / "alone"
+    moments.mkdir()
+    alone.mkdir()
+    program = [sys.executable, "-m", scripts.PROGRAM]
+    whole = [*program, str(tmp_path / "one"), str(alone), str(scripts.STEPS)]
+    words = [*program, "state", str(moments), str(scripts.STEPS), "2:12", "1:24"]
+    rig = Rig(tmp_path / "rig", armed=False, patience=PATIENT)
+    rig.given["scheduler"] = {"table": table(PATIENT) | {"grow_s": 0.5}}
+    undisturbed = subprocess.Popen(whole, env=clean_env(), text=True)
+    with scripts.ended([undisturbed]), rig:
+        wishes = {"devices": "1:2", "env": {"PYTHONPATH": str(ROOT)}}
+        job = rig.client().submit_script(words, **wishes)
+        scripts.wait_for(moments, 12, 2)
+        rig.kill("cpu:1")
+        scripts.wait_for(moments, 24, 1)
+        rig.revive("cpu:1")
+        record = job.wait(WAIT_S)
+        assert undisturbed.wait(WAIT_S) == 0
+    assert (record.state, record.attempt) == (JobState.SUCCEEDED, 3), record
+    scripts.check(scene, scripts.said(moments), scripts.said(alone))

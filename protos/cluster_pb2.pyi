@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class JobSpec(_message.Message):
-    __slots__ = ("kind", "name", "devices", "device_type", "nodes", "priority", "argv", "env", "archive", "graph", "steps", "max_restarts", "restart_on", "time_limit_s", "checkpoint_every", "checkpoint_keep", "checkpoint_dir", "resume_from", "auto_parallel", "zero", "amp", "after", "max_devices", "hold", "queue", "preemptible", "array", "array_index", "array_limit", "only_nodes", "exclude_nodes", "require_labels", "cpus", "memory_nbytes", "requirements")
+    __slots__ = ("kind", "name", "devices", "device_type", "nodes", "priority", "argv", "env", "archive", "graph", "steps", "max_restarts", "restart_on", "time_limit_s", "checkpoint_every", "checkpoint_keep", "checkpoint_dir", "resume_from", "auto_parallel", "zero", "amp", "after", "max_devices", "hold", "queue", "preemptible", "array", "array_index", "array_limit", "array_size", "only_nodes", "exclude_nodes", "require_labels", "cpus", "memory_nbytes", "requirements")
     class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         SCRIPT: _ClassVar[JobSpec.Kind]
@@ -53,6 +53,7 @@ class JobSpec(_message.Message):
     ARRAY_FIELD_NUMBER: _ClassVar[int]
     ARRAY_INDEX_FIELD_NUMBER: _ClassVar[int]
     ARRAY_LIMIT_FIELD_NUMBER: _ClassVar[int]
+    ARRAY_SIZE_FIELD_NUMBER: _ClassVar[int]
     ONLY_NODES_FIELD_NUMBER: _ClassVar[int]
     EXCLUDE_NODES_FIELD_NUMBER: _ClassVar[int]
     REQUIRE_LABELS_FIELD_NUMBER: _ClassVar[int]
@@ -88,13 +89,14 @@ class JobSpec(_message.Message):
     array: str
     array_index: int
     array_limit: int
+    array_size: int
     only_nodes: _containers.RepeatedScalarFieldContainer[str]
     exclude_nodes: _containers.RepeatedScalarFieldContainer[str]
     require_labels: _containers.RepeatedScalarFieldContainer[str]
     cpus: float
     memory_nbytes: int
     requirements: str
-    def __init__(self, kind: _Optional[_Union[JobSpec.Kind, str]] = ..., name: _Optional[str] = ..., devices: _Optional[int] = ..., device_type: _Optional[str] = ..., nodes: _Optional[int] = ..., priority: _Optional[int] = ..., argv: _Optional[_Iterable[str]] = ..., env: _Optional[_Mapping[str, str]] = ..., archive: _Optional[str] = ..., graph: _Optional[str] = ..., steps: _Optional[int] = ..., max_restarts: _Optional[int] = ..., restart_on: _Optional[_Iterable[str]] = ..., time_limit_s: _Optional[float] = ..., checkpoint_every: _Optional[int] = ..., checkpoint_keep: _Optional[int] = ..., checkpoint_dir: _Optional[str] = ..., resume_from: _Optional[str] = ..., auto_parallel: _Optional[bool] = ..., zero: _Optional[int] = ..., amp: _Optional[str] = ..., after: _Optional[str] = ..., max_devices: _Optional[int] = ..., hold: _Optional[bool] = ..., queue: _Optional[str] = ..., preemptible: _Optional[bool] = ..., array: _Optional[str] = ..., array_index: _Optional[int] = ..., array_limit: _Optional[int] = ..., only_nodes: _Optional[_Iterable[str]] = ..., exclude_nodes: _Optional[_Iterable[str]] = ..., require_labels: _Optional[_Iterable[str]] = ..., cpus: _Optional[float] = ..., memory_nbytes: _Optional[int] = ..., requirements: _Optional[str] = ...) -> None: ...
+    def __init__(self, kind: _Optional[_Union[JobSpec.Kind, str]] = ..., name: _Optional[str] = ..., devices: _Optional[int] = ..., device_type: _Optional[str] = ..., nodes: _Optional[int] = ..., priority: _Optional[int] = ..., argv: _Optional[_Iterable[str]] = ..., env: _Optional[_Mapping[str, str]] = ..., archive: _Optional[str] = ..., graph: _Optional[str] = ..., steps: _Optional[int] = ..., max_restarts: _Optional[int] = ..., restart_on: _Optional[_Iterable[str]] = ..., time_limit_s: _Optional[float] = ..., checkpoint_every: _Optional[int] = ..., checkpoint_keep: _Optional[int] = ..., checkpoint_dir: _Optional[str] = ..., resume_from: _Optional[str] = ..., auto_parallel: _Optional[bool] = ..., zero: _Optional[int] = ..., amp: _Optional[str] = ..., after: _Optional[str] = ..., max_devices: _Optional[int] = ..., hold: _Optional[bool] = ..., queue: _Optional[str] = ..., preemptible: _Optional[bool] = ..., array: _Optional[str] = ..., array_index: _Optional[int] = ..., array_limit: _Optional[int] = ..., array_size: _Optional[int] = ..., only_nodes: _Optional[_Iterable[str]] = ..., exclude_nodes: _Optional[_Iterable[str]] = ..., require_labels: _Optional[_Iterable[str]] = ..., cpus: _Optional[float] = ..., memory_nbytes: _Optional[int] = ..., requirements: _Optional[str] = ...) -> None: ...
 
 class Assignment(_message.Message):
     __slots__ = ("rank", "daemon", "node", "device", "folder")

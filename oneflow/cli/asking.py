@@ -48,9 +48,9 @@ def on_job(verb: Verb) -> Verb:
     return on_cluster(ID(run))
 
 
-def jobs_called(cluster: Cluster, words: str) -> list[Job]:
+def jobs_called(cluster: Cluster, words: str, state: str = "") -> list[Job]:
     """The job of this id, else all members of the array of this id, else the newest job of this
-    name. Raises GoneError.
+    name. state: of the members that are meant; "": any. Raises GoneError.
     """
     from oneflow.cluster.connection import GoneError
 
@@ -60,6 +60,8 @@ def jobs_called(cluster: Cluster, words: str) -> list[Job]:
         return [found]
     except GoneError:
         members = cluster.array(words) if words and "," not in words else []
+    if members and state:
+        return cluster.array(words, state=state)
     return members or [job_called(cluster, words)]
 
 

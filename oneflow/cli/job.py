@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from oneflow.cli.asking import ADDRESS, jobs_called, on_cluster, on_job, on_jobs
+from oneflow.cli.asking import ADDRESS, ID, jobs_called, on_cluster, on_job, on_jobs
 from oneflow.cli.group import choose_group
 from oneflow.cli.output import output_option, show_json
 from oneflow.cli.types import DURATION, MOMENT, PAIR, RANKS
@@ -138,21 +138,24 @@ def submit(context: click.Context, /, what: tuple[str, ...], wait: bool, **flags
 @click.option("-f", "--filter", "filters", type=PAIR, multiple=True, help="state=RUNNING, ...")
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
 @click.option("--cursor", default="", help="Where the page before ended.")
+@click.argument("array", metavar="[ARRAY]", required=False)
 def list_jobs(
     cluster: Cluster,
     how: str,
+    array: str | None,
     filters: tuple[tuple[str, str], ...],
     limit: int,
     cursor: str,
 ) -> None:
-    """Jobs, the newest first.
+    """Jobs, the newest first; of an array, if its id is given.
 
     Filters are applied by the scheduler, before it counts: state, reason, name, owner, kind,
     device_type, array and queue; several values of one, with commas between, mean any of them.
     """
     from oneflow.cli.records import job_table, record_as_dict
 
-    records, following = cluster.page(dict(filters), limit, cursor)
+    wanted = dict(filters) | ({"array": array} if array else {})
+    records, following = cluster.page(wanted, limit, cursor)
     if how == "json":
         jobs = [record_as_dict(record) for record in records]
         show_json({"jobs": jobs, "cursor": following})
@@ -163,12 +166,18 @@ def list_jobs(
 
 
 @job.command("get")
-@on_job
+@on_cluster
 @output_option
-def get(found: Job, how: str) -> None:
-    """All that is known of a job."""
+@ID
+def get(cluster: Cluster, how: str, job_id: str) -> None:
+    """All that is known of a job; of an array, how far it is and a line for each member."""
     from oneflow.cli.records import job_details, record_as_dict, waits_table
+    from oneflow.cli.results import show_array
 
+    found, *others = jobs_called(cluster, job_id)
+    if others:
+        show_array(cluster, job_id, how)
+        return
     record, waits = found.status(), found.waits()
     if how == "json":
         shown = [{"rank": w.rank, "waiting": w.waiting, "shares": w.shares} for w in waits]
@@ -354,12 +363,13 @@ def release(cluster: Cluster, how: str, job_ids: tuple[str, ...]) -> None:
 
 
 @job.command("priority")
-@on_job
+@on_cluster
+@output_option
+@ID
 @click.argument("priority", type=int)
-def priority(found: Job, priority: int) -> None:
+def priority(cluster: Cluster, how: str, job_id: str, priority: int) -> None:
     """Gives a job that waits another priority: higher first. A negative one goes after --."""
-    record = found.set_priority(priority)
-    click.echo(f"{record.id} {record.priority}")
+    _each(cluster, how, (job_id,), "set_priority", priority)
 
 
 @job.command("rm")
@@ -371,16 +381,19 @@ def remove(cluster: Cluster, how: str, job_ids: tuple[str, ...]) -> None:
     _each(cluster, how, job_ids, "remove")
 
 
-def _each(cluster: Cluster, how: str, job_ids: tuple[str, ...], verb: str) -> None:
-    """Do it to all of them, even if one fails; the first error decides the exit code."""
+def _each(cluster: Cluster, how: str, job_ids: tuple[str, ...], verb: str, *given: object) -> None:
+    """Do it to all of them, even if one fails; the first error decides the exit code.
+
+    Of an array, verbs of jobs that wait mean the members that do.
+    """
     from oneflow.cli.output import error_line, say
     from oneflow.core.errors import ClusterUnreachableError, OneFlowError
 
-    code, shown = 0, []
+    code, shown, waits = 0, [], verb in ("hold", "release", "set_priority")
 
     def asked(words: str) -> Iterator[Job]:
         try:
-            yield from jobs_called(cluster, words)
+            yield from jobs_called(cluster, words, "QUEUED,RESTARTING" if waits else "")
         except ClusterUnreachableError:
             raise
         except OneFlowError as error:
@@ -397,12 +410,12 @@ def _each(cluster: Cluster, how: str, job_ids: tuple[str, ...], verb: str) -> No
     for found in (job for words in job_ids for job in asked(words)):
         try:
             has_succeeded = verb == "restart" and found.status().exit_code == 0
-            record = getattr(found, verb)()
+            record = getattr(found, verb)(*given)
             if has_succeeded:
                 say(f"job {found.id} had succeeded: it runs once more")
             shown.append({"id": found.id, "state": str(record.state) if record else "removed"})
             if how != "json":
-                click.echo(f"{found.id} {shown[-1]['state']}")
+                click.echo(f"{found.id} {record.priority if given else shown[-1]['state']}")
         except ClusterUnreachableError:
             raise
         except OneFlowError as error:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -125,6 +126,16 @@ def job_details(record: JobRecord, is_wide: bool = False) -> str:
     if left > 0 and not is_wide:
         pairs["more ranks"] = f"{left}; -o wide shows all"
     return fields({name: value for name, value in pairs.items() if value not in ("", None)})
+
+
+def array_details(array_id: str, records: Sequence[JobRecord], is_wide: bool) -> str:
+    """Show an array as a whole, and a row for each of its members."""
+    spec = records[0].spec
+    pairs = {"array": array_id, "name": spec.name, "owner": records[0].owner}
+    pairs |= {"jobs": _counts(Counter(str(record.state) for record in records))}
+    pairs |= {"at once": str(spec.array_limit or "all")}
+    found = fields({name: value for name, value in pairs.items() if value})
+    return f"{found}\n\n{job_table(records, is_wide)}"
 
 
 def _restarts(record: JobRecord) -> str:

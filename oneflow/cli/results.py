@@ -12,7 +12,7 @@ import click
 
 from oneflow.cli.output import say, show_json, table
 from oneflow.cli.progress import shown_values
-from oneflow.cluster.client import UsageRow
+from oneflow.cluster.client import Cluster, UsageRow
 from oneflow.cluster.job import Job, MetricPoint
 from oneflow.core.json_values import Json
 from oneflow.launcher.logs import escape
@@ -68,6 +68,17 @@ def run_beside(job: Job, words: Sequence[str], rank: int, timeout_s: float) -> i
     if ended.note:
         say(f"the command beside rank {rank} of job {job.id}: {ended.note}")
     return ended.exit_code
+
+
+def show_array(cluster: Cluster, array_id: str, how: str) -> None:
+    """Show the members of an array by their indices, and how many are in each state."""
+    from oneflow.cli.records import array_details, record_as_dict
+
+    records = sorted(cluster.jobs(array=array_id), key=lambda record: record.spec.array_index)
+    if how == "json":
+        show_json({"array": array_id, "jobs": [record_as_dict(record) for record in records]})
+    else:
+        click.echo(array_details(array_id, records, how == "wide"))
 
 
 def show_usage(rows: Sequence[UsageRow], by: Sequence[str], how: str) -> None:

@@ -44,6 +44,7 @@ class Array:
             array=array_id,
             array_index=index,
             array_limit=self.limit,
+            array_size=len(self.members),
         )
 
 

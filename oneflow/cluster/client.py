@@ -167,9 +167,13 @@ class Cluster:
                 raise
         return jobs
 
-    def array(self, array_id: str) -> list[Job]:
-        """The jobs of an array that are known, by their indices; none if there is no such array."""
-        found = sorted(self.jobs(array=array_id), key=lambda record: record.spec.array_index)
+    def array(self, array_id: str, state: str = "") -> list[Job]:
+        """The jobs of an array that are known, by their indices; none if there is no such array.
+
+        state: the states that are meant, with commas between; "": any.
+        """
+        known = self.jobs(array=array_id, state=state) if state else self.jobs(array=array_id)
+        found = sorted(known, key=lambda record: record.spec.array_index)
         return [Job(self.connection, record.id) for record in found]
 
     def _script(

@@ -45,6 +45,7 @@ RANGES = {
     "zero": (0, 3),
     "array_index": (0, MAX_ARRAY_INDEX),
     "array_limit": (0, MAX_ARRAY_INDEX),
+    "array_size": (0, MAX_ARRAY_INDEX),
 }
 """The least and the most of whole numbers."""
 LAUNCHER_VARIABLES = frozenset(
@@ -128,8 +129,10 @@ def check_spec(spec: JobSpec) -> None:
     _check_after(spec.after)
     if spec.array:
         check_job_id(spec.array)
-    elif spec.array_index or spec.array_limit:
-        raise JobSpecError("array_index, array_limit: only a member of an array has them")
+    elif spec.array_index or spec.array_limit or spec.array_size:
+        raise JobSpecError(
+            "array_index, array_limit, array_size: only a member of an array has them"
+        )
     if spec.queue:
         check_queue_name(spec.queue)
     _check_where(spec)

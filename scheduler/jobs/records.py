@@ -95,6 +95,7 @@ class JobSpec:
     array: str = ""
     array_index: int = 0
     array_limit: int = 0
+    array_size: int = 0
     only_nodes: tuple[str, ...] = ()
     exclude_nodes: tuple[str, ...] = ()
     require_labels: tuple[str, ...] = ()

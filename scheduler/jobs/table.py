@@ -230,11 +230,8 @@ class Table:
             if before.job_id not in self._desk.jobs:
                 self._refuse(event, f"after: there is no job {before.job_id}", "unknown")
                 return
-        limit = self.settings.max_queued_per_owner
-        queued = [j for j in self._desk.jobs.values() if j.state is JobState.QUEUED]
-        if sum(job.owner == event.owner for job in queued) >= limit:
-            said = f"{event.owner or 'this token'} has {limit} queued jobs, as many as are allowed"
-            self._refuse(event, f"{said}; submit again when one of them has started")
+        if said := self._too_many(event):
+            self._refuse(event, said)
             return
         record = JobRecord(
             event.job_id,
@@ -251,6 +248,26 @@ class Table:
         self._desk.changed.add(record.id)
         self._desk.save(record.id)
         self._desk.is_queue_stale = True
+
+    def _too_many(self, event: Submitted) -> str:
+        """Say so if the token may not have so many jobs in the queue; "" if it may. An array is
+        refused with its first member if the others would be later.
+        """
+        limit, who = self.settings.max_queued_per_owner, event.owner or "this token"
+        mine = [job for job in self._desk.jobs.values() if job.owner == event.owner]
+        queued = sum(job.state is JobState.QUEUED for job in mine)
+        array = event.spec.array
+        known = sum(job.spec.array == array for job in mine) if array else 0
+        new = max(event.spec.array_size - known, 1)
+        if queued + new <= limit:
+            return ""
+        if new == 1:
+            said = f"{who} has {queued} queued jobs, as many as are allowed"
+            return f"{said}; submit again when one of them has started"
+        return (
+            f"{new} jobs of array {array}: {who} has {queued} queued jobs, and may have {limit}; "
+            "none of them is submitted"
+        )
 
     def _cancel(self, event: CancelAsked) -> None:
         record = self._find(event)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from oneflow.core.errors import JobSpecError
-from oneflow.scheduler.jobs.events import ChangeAsked
+from oneflow.scheduler.jobs.events import ChangeAsked, Rejected, Submitted
 from oneflow.scheduler.jobs.limits import check_spec
 from oneflow.scheduler.jobs.records import JobSpec
+from oneflow.scheduler.jobs.settings import Settings
 
-from .table_rig import Rig
+from .table_rig import WALL, Rig
 
 
 def states(rig: Rig) -> list[str]:
@@ -61,9 +62,36 @@ def test_anothers_array_of_the_same_id_and_one_without_a_limit_count_for_themsel
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"array": "no id"}, {"array_limit": 2}, {"array_index": 1}, {"array": "a", "array_index": -1}],
+    [
+        {"array": "no id"},
+        {"array_limit": 2},
+        {"array_index": 1},
+        {"array_size": 1},
+        {"array": "a", "array_index": -1},
+    ],
 )
 def test_what_no_member_can_be_is_refused(wrong: dict[str, object]) -> None:
     check_spec(JobSpec(argv=("x",), array="a", array_index=1, array_limit=2))
     with pytest.raises(JobSpecError, match=r"array|job id"):
         check_spec(JobSpec(argv=("x",), **wrong))  # type: ignore[arg-type]
+
+
+def test_an_array_that_a_token_may_not_have_is_refused_whole() -> None:
+    rig = Rig(0, settings=Settings(max_queued_per_owner=5))
+    rig.submit("other")
+
+    def tried(array: str, size: int) -> str:
+        for index in range(size):
+            spec = JobSpec(argv=("x",), array=array, array_index=index, array_size=size)
+            rig.do(Submitted(f"{array}_{index}", spec, "me", "key", WALL))
+            if refused := rig.told(Rejected):
+                return refused[0].message
+        return ""
+
+    assert tried("a", 5) == (
+        "5 jobs of array a: me has 1 queued jobs, and may have 5; none of them is submitted"
+    )
+    assert list(rig.table.jobs) == ["other"]
+    assert tried("a", 4) == "" and len(rig.table.jobs) == 5
+    assert tried("a", 4) == "", "what is there already is no new job"
+    assert "5 queued jobs" in tried("b", 1)

@@ -67,35 +67,13 @@ ROWS: tuple[Row, ...] = (
     *at("functional.from_data", row("_legacy_tensor_ctor", "_C", own="legacy_tensor", torch=None)),
     *_upstream_only(
         "compat.upstream.primitives",
-        "assign_local_tensor avg_pool2d_nhwc batch_matmul binary_cross_entropy_loss "
-        "binary_cross_entropy_with_logits_loss binary_cross_entropy_with_logits_loss_grad "
-        "constant contiguous_ copy cosh_grad deconv1d deconv2d deconv3d dim_gather "
-        "distributed_sparse_cross_entropy embedding_renorm_ expand_dims eye_ global_constant "
-        "global_empty global_tensor_constant image_flip kl_div_loss matrix_vector_product "
-        "noncontiguous_binary_op reciprocal_no_nan reduce_all reduce_any reduce_max "
-        "reduce_max_device_stage reduce_max_global_stage reduce_mean reduce_min "
-        "reduce_min_device_stage reduce_min_global_stage reduce_nansum reduce_prod reduce_sum "
-        "rint scatternd scatterndlike select_top_n sigmoid_grad slice_view_1d_contiguous "
-        "softmax_cross_entropy_grad sqrt_square_sum stream_touch tan_grad tanh_grad "
-        "tensor_constant tensor_setitem throw_error unfold_tensor unsorted_segment_sum "
-        "unsorted_segment_sum_like upsample_bicubic_2d upsample_bilinear_2d upsample_linear_1d "
-        "upsample_nearest_1d upsample_nearest_2d upsample_nearest_3d upsample_trilinear_3d "
-        "vector_matrix_product",
+        "batch_matmul binary_cross_entropy_with_logits_loss constant contiguous_ copy dim_gather "
+        "expand_dims eye_ multi_tensor_yolov5_weight_update noncontiguous_binary_op normalization "
+        "reduce_mean reduce_sum softmax_cross_entropy_grad unfold_tensor",
     ),
     *_upstream_only(
         "compat.upstream.embedding_steps",
-        "one_embedding_adagrad_update one_embedding_adam_update "
-        "one_embedding_embedding_gradient_shuffle one_embedding_embedding_put "
-        "one_embedding_embedding_shuffle one_embedding_ftrl_update one_embedding_fused_lookup "
-        "one_embedding_fused_lookup_grad one_embedding_id_shuffle one_embedding_lookup "
-        "one_embedding_sgd_update one_embedding_unique_key_value_pair",
-    ),
-    *_upstream_only(
-        "compat.upstream.training_steps",
-        "batch_norm_backward_elemt batch_norm_backward_reduce batch_norm_elemt "
-        "batch_norm_gather_stats_with_counts batch_norm_stats fused_clip_grad gru_cell "
-        "lstm_cell multi_tensor_adam_update multi_tensor_momentum_update "
-        "multi_tensor_sgd_update multi_tensor_yolov5_weight_update normalization "
-        "normalization_add_relu rnn_relu_cell rnn_tanh_cell",
+        "one_embedding_embedding_gradient_shuffle one_embedding_embedding_shuffle "
+        "one_embedding_id_shuffle one_embedding_unique_key_value_pair",
     ),
 )

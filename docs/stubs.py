@@ -38,7 +38,6 @@ STUBS = {
     "fft": "oneflow/fft.pyi",
     "masked": "oneflow/masked.pyi",
     "signal.windows": "oneflow/signal/windows.pyi",
-    "_C": "oneflow/_C.pyi",
     "nn": "oneflow/nn/__init__.pyi",
     "optim": "oneflow/optim/__init__.pyi",
     "autograd": "oneflow/autograd/__init__.pyi",

@@ -67,5 +67,4 @@ ROWS: tuple[Row, ...] = (
         "DummyModule DynamicMockModule ModuleWrapper disable enable is_enabled",
         unknown=ALL,
     ),
-    *classes("compat.upstream.data", "data", "load_mnist", unknown="load_mnist"),
 )

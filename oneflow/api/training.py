@@ -65,11 +65,4 @@ ROWS: tuple[Row, ...] = (
         "set_small_pieces_optimization",
         unknown=ALL,
     ),
-    *classes(
-        "compat.upstream.model",
-        "model",
-        "Callback CheckpointConfig DataModule Model NumpyDataModule TrainingConfig "
-        "ValidationConfig",
-        unknown=ALL,
-    ),
 )

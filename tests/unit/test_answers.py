@@ -90,20 +90,3 @@ def test_code_marked_for_a_compiler_stays_as_it_is() -> None:
     assert jit.ignore(drop=True)(f) is f and jit.trace(f, (1,)) is f
     assert not jit.is_scripting() and not jit.is_tracing()
     assert not isinstance(flow.nn.Linear(1, 1), jit.ScriptModule)
-
-
-def test_early_trainers_say_what_to_do() -> None:
-    with pytest.raises(RuntimeError, match=r"flow\.model\.Model.*nn\.Graph"):
-        flow.model.Model()
-
-
-def test_mnist_is_read_from_its_files(tmp_path: Any) -> None:
-    with pytest.raises(RuntimeError, match="nothing is downloaded"):
-        flow.data.load_mnist(root=tmp_path)
-    for name, count in (("train", 4), ("t10k", 2)):
-        images = bytes(16) + bytes(i % 256 for i in range(count * 784))
-        (tmp_path / f"{name}-images-idx3-ubyte").write_bytes(images)
-        (tmp_path / f"{name}-labels-idx1-ubyte").write_bytes(bytes(8) + bytes(range(count)))
-    (x, y), (_, test) = flow.data.load_mnist(2, 1, root=tmp_path)
-    assert x.shape == (2, 2, 1, 28, 28) and y.tolist() == [[0, 1], [2, 3]]
-    assert x[0, 1, 0, 0, 0] == pytest.approx(784 % 256 / 255) and test.tolist() == [[0], [1]]

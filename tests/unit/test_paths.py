@@ -47,7 +47,6 @@ cuda.amp                                      autocast
 cuda.amp.autocast_mode                        GradScaler
 cuda.random                                   manual_seed
 cuda.type_tensor                              FloatTensor
-data                                          load_mnist
 distributed                                   get_rank
 distributed.constants                         default_pg_timeout
 distributed.fsdp                              FullyShardedDataParallel
@@ -120,7 +119,6 @@ mock_torch.dyn_mock_mod                       DynamicMockModule
 mock_torch.mock_importer                      enable
 mock_torch.mock_modules                       DummyModule
 mock_torch.mock_utils                         is_enabled
-model                                         Model
 multiprocessing                               spawn
 multiprocessing.pool                          Pool
 multiprocessing.queue                         SimpleQueue

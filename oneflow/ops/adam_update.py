@@ -39,7 +39,7 @@ from oneflow.ops.update import (
     Update,
     average,
     cast_too,
-    check_update,
+    declare_update,
     sgd_update,
     square_sum,
     with_decay,
@@ -47,6 +47,8 @@ from oneflow.ops.update import (
 from oneflow.ops.where import where as choose
 
 _M, _V = symbols("m v")
+_BETAS = {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8}
+_ADAM = {**_BETAS, "weight_decay": 0.0, "decoupled": False, "do_bias_correction": True}
 
 
 def _adam(attrs: Mapping[str, Any], v_max: Expression | None = None) -> Formulas:
@@ -80,27 +82,8 @@ class AdamUpdate(Update):
     """
 
     name = "adam_update"
-    mutates = {0: 0, 1: 2, 2: 3}
-
-    @staticmethod
-    def infer(
-        param: Operand,
-        grad: Operand,
-        m: Operand,
-        v: Operand,
-        lr: Operand,
-        step: Operand,
-        *,
-        beta1: float = 0.9,
-        beta2: float = 0.999,
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        decoupled: bool = False,
-        do_bias_correction: bool = True,
-        maximize: bool = False,
-    ) -> tuple[TensorType, TensorType, TensorType]:
-        check_update("adam_update", param, grad, (m, v), lr, step)
-        return param.meta, m.meta, v.meta
+    takes = "param grad m v lr step"
+    defaults = {**_ADAM, "maximize": False}
 
     @staticmethod
     def formula(*_: TensorType, **attrs: Attr) -> Formulas:
@@ -108,71 +91,27 @@ class AdamUpdate(Update):
         return _descended(move, attrs), *states
 
 
-adam_update = declare(AdamUpdate)
+declare_update(AdamUpdate)
 cast_too(AdamUpdate)
 
 
-class CycledAdamUpdate(Update):
+class CycledAdamUpdate(AdamUpdate):
     """adam_update with a beta1 that is fed, float64[], as a schedule may change it."""
 
     name = "cycled_adam_update"
-    mutates = {0: 0, 1: 2, 2: 3}
-
-    @staticmethod
-    def infer(
-        param: Operand,
-        grad: Operand,
-        m: Operand,
-        v: Operand,
-        lr: Operand,
-        step: Operand,
-        beta1: Operand,
-        *,
-        beta2: float = 0.999,
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        decoupled: bool = False,
-        do_bias_correction: bool = True,
-        maximize: bool = False,
-    ) -> tuple[TensorType, TensorType, TensorType]:
-        check_update("cycled_adam_update", param, grad, (m, v), lr, step, beta1)
-        return param.meta, m.meta, v.meta
-
-    @staticmethod
-    def formula(*types: TensorType, **attrs: Attr) -> Formulas:
-        return AdamUpdate.formula(*types, **attrs)
+    takes = "param grad m v lr step beta1"
+    defaults = {name: value for name, value in AdamUpdate.defaults.items() if name != "beta1"}
 
 
-cycled_adam_update = declare(CycledAdamUpdate)
+declare_update(CycledAdamUpdate)
 
 
-class AmsgradUpdate(Update):
+class AmsgradUpdate(AdamUpdate):
     """adam_update with the running maximum of v in the denominator (Reddi, Kale, Kumar, ICLR
     2018)."""
 
     name = "amsgrad_update"
-    mutates = {0: 0, 1: 2, 2: 3, 3: 4}
-
-    @staticmethod
-    def infer(
-        param: Operand,
-        grad: Operand,
-        m: Operand,
-        v: Operand,
-        v_max: Operand,
-        lr: Operand,
-        step: Operand,
-        *,
-        beta1: float = 0.9,
-        beta2: float = 0.999,
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        decoupled: bool = False,
-        do_bias_correction: bool = True,
-        maximize: bool = False,
-    ) -> tuple[TensorType, TensorType, TensorType, TensorType]:
-        check_update("amsgrad_update", param, grad, (m, v, v_max), lr, step)
-        return param.meta, m.meta, v.meta, v_max.meta
+    takes = "param grad m v v_max lr step"
 
     @staticmethod
     def formula(*_: TensorType, **attrs: Attr) -> Formulas:
@@ -181,7 +120,7 @@ class AmsgradUpdate(Update):
         return _descended(move, attrs), *states
 
 
-amsgrad_update = declare(AmsgradUpdate)
+declare_update(AmsgradUpdate)
 cast_too(AmsgradUpdate)
 
 
@@ -194,31 +133,12 @@ class LambUpdate(Update):
     """
 
     name = "lamb_update"
-    mutates = {0: 0, 1: 2, 2: 3}
+    takes = "param grad m v lr step"
+    defaults = {**AdamUpdate.defaults, "decoupled": True}
 
     @staticmethod
     def row_dims(param: TensorType, *_: TensorType, **attrs: Attr) -> int:
         return param.ndim
-
-    @staticmethod
-    def infer(
-        param: Operand,
-        grad: Operand,
-        m: Operand,
-        v: Operand,
-        lr: Operand,
-        step: Operand,
-        *,
-        beta1: float = 0.9,
-        beta2: float = 0.999,
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        decoupled: bool = True,
-        do_bias_correction: bool = True,
-        maximize: bool = False,
-    ) -> tuple[TensorType, TensorType, TensorType]:
-        check_update("lamb_update", param, grad, (m, v), lr, step)
-        return param.meta, m.meta, v.meta
 
     @classmethod
     def sbp(cls, *types: TensorType, **_: Attr) -> list[SbpSignature]:
@@ -260,7 +180,7 @@ class LambUpdate(Update):
         return PARAM - cast(trust, dtype) * move, *states
 
 
-lamb_update = declare(LambUpdate)
+declare_update(LambUpdate)
 
 
 def _trust(param: Tensor, move: Tensor) -> Tensor:
@@ -283,25 +203,8 @@ class AdamaxUpdate(Update):
     """
 
     name = "adamax_update"
-    mutates = {0: 0, 1: 2, 2: 3}
-
-    @staticmethod
-    def infer(
-        param: Operand,
-        grad: Operand,
-        m: Operand,
-        u: Operand,
-        lr: Operand,
-        step: Operand,
-        *,
-        beta1: float = 0.9,
-        beta2: float = 0.999,
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        maximize: bool = False,
-    ) -> tuple[TensorType, TensorType, TensorType]:
-        check_update("adamax_update", param, grad, (m, u), lr, step)
-        return param.meta, m.meta, u.meta
+    takes = "param grad m u lr step"
+    defaults = {**_BETAS, "weight_decay": 0.0, "maximize": False}
 
     @staticmethod
     def formula(*_: TensorType, **attrs: Attr) -> Formulas:
@@ -313,7 +216,7 @@ class AdamaxUpdate(Update):
         return PARAM - rate * (m / largest), m, largest
 
 
-adamax_update = declare(AdamaxUpdate)
+declare_update(AdamaxUpdate)
 
 
 def _nesterov_momentum(step: Expression) -> Expression:
@@ -352,28 +255,14 @@ class NadamUpdate(Update):
     """
 
     name = "nadam_update"
-    mutates = {0: 0, 1: 2, 2: 3}
-
-    @staticmethod
-    def infer(
-        param: Operand,
-        grad: Operand,
-        m: Operand,
-        v: Operand,
-        mu_product: Operand,
-        lr: Operand,
-        step: Operand,
-        *,
-        beta1: float = 0.9,
-        beta2: float = 0.999,
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        momentum_decay: float = 4e-3,
-        decoupled: bool = False,
-        maximize: bool = False,
-    ) -> tuple[TensorType, TensorType, TensorType]:
-        check_update("nadam_update", param, grad, (m, v), mu_product, lr, step)
-        return param.meta, m.meta, v.meta
+    takes = "param grad m v mu_product lr step"
+    defaults = {
+        **_BETAS,
+        "weight_decay": 0.0,
+        "momentum_decay": 4e-3,
+        "decoupled": False,
+        "maximize": False,
+    }
 
     @staticmethod
     def formula(*_: TensorType, **attrs: Attr) -> Formulas:
@@ -387,7 +276,7 @@ class NadamUpdate(Update):
         return _descended(top / (root + scalar("eps")), attrs), m, v
 
 
-nadam_update = declare(NadamUpdate)
+nadam_update = declare_update(NadamUpdate)
 
 
 class RadamUpdate(Update):
@@ -399,26 +288,8 @@ class RadamUpdate(Update):
     """
 
     name = "radam_update"
-    mutates = {0: 0, 1: 2, 2: 3}
-
-    @staticmethod
-    def infer(
-        param: Operand,
-        grad: Operand,
-        m: Operand,
-        v: Operand,
-        lr: Operand,
-        step: Operand,
-        *,
-        beta1: float = 0.9,
-        beta2: float = 0.999,
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        decoupled: bool = False,
-        maximize: bool = False,
-    ) -> tuple[TensorType, TensorType, TensorType]:
-        check_update("radam_update", param, grad, (m, v), lr, step)
-        return param.meta, m.meta, v.meta
+    takes = "param grad m v lr step"
+    defaults = {**_BETAS, "weight_decay": 0.0, "decoupled": False, "maximize": False}
 
     @staticmethod
     def formula(*_: TensorType, **attrs: Attr) -> Formulas:
@@ -436,4 +307,4 @@ class RadamUpdate(Update):
         return _descended(move, attrs), m, v
 
 
-radam_update = declare(RadamUpdate)
+declare_update(RadamUpdate)

@@ -12,10 +12,10 @@ makes the kernels of every device from it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from oneflow.core.dtype import float32
-from oneflow.core.errors import ShapeError
+from oneflow.core.errors import CallError, ShapeError
 from oneflow.core.expression import (
     Expression,
     eq,
@@ -29,7 +29,7 @@ from oneflow.core.expression import (
     where,
 )
 from oneflow.core.expression import cast as narrowed
-from oneflow.core.op import Op, declare, register
+from oneflow.core.op import Declared, Op, declare, register
 from oneflow.core.operand import Attr, Gradients, Operand, Tensor
 from oneflow.core.sbp import BROADCAST, PARTIAL, SbpSignature, Split
 from oneflow.core.tensor_type import TensorType
@@ -46,9 +46,39 @@ LR, STEP = scalar("lr"), scalar("step")
 
 
 class Update(Op):
-    """Common part of all updates. grad is input 1; states follow it, then lr and step."""
+    """Common part of all updates.
+
+    takes: the operands: param, grad, the states, and after them those among NUMBERS; param and the
+    states are overwritten.  required: attrs without a default.
+    """
 
     has_effect = True
+    takes: ClassVar[str] = "param grad lr"
+    required: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def infer(
+        cls, param: Operand, grad: Operand, *rest: Operand, **_: Attr
+    ) -> tuple[TensorType, ...]:
+        if len(rest) + 2 != len(cls.operands):
+            raise CallError(
+                f"{cls.name} takes {', '.join(cls.operands)}; got {len(rest) + 2} operands"
+            )
+        require_float(cls.name, param)
+        if grad.meta != param.meta:
+            raise ShapeError(
+                f"{cls.name}: the gradient {grad.meta} does not fit the parameter {param.meta}"
+            )
+        states = rest[: len(cls.mutates) - 1]
+        for state in states:
+            if state.shape != param.shape:
+                raise ShapeError(
+                    f"{cls.name}: the state {state.meta} does not fit the parameter {param.meta}"
+                )
+        for number in rest[len(states) :]:
+            if number.shape != ():
+                raise ShapeError(f"{cls.name}: lr and step must be scalars, got {number.meta}")
+        return param.meta, *[state.meta for state in states]
 
     @classmethod
     def sbp(cls, *types: TensorType, **_: Attr) -> list[SbpSignature]:
@@ -60,22 +90,15 @@ class Update(Op):
         ]
 
 
-def check_update(
-    name: str, param: Operand, grad: Operand, states: tuple[Operand, ...], *scalars: Operand
-) -> None:
-    require_float(name, param)
-    if grad.meta != param.meta:
-        raise ShapeError(
-            f"{name}: the gradient {grad.meta} does not fit the parameter {param.meta}"
-        )
-    for state in states:
-        if state.shape != param.shape:
-            raise ShapeError(
-                f"{name}: the state {state.meta} does not fit the parameter {param.meta}"
-            )
-    for number in scalars:
-        if number.shape != ():
-            raise ShapeError(f"{name}: lr and step must be scalars, got {number.meta}")
+def declare_update(op: type[Update]) -> Declared[..., Any]:
+    """`declare` for an update, whose operands and attrs stand in its members, not in `infer`."""
+    names = tuple(op.takes.split())
+    states = [i for i, name in enumerate(names) if i > 1 and name not in NUMBERS]
+    op.mutates = {0: 0, **dict(enumerate(states, 1))}
+    declared: Any = register(op)
+    op.operands, op.num_outputs = names, len(op.mutates)
+    op.attrs = frozenset((*op.required, *op.defaults))
+    return declared
 
 
 def with_decay(attrs: Mapping[str, Any], *, decays: bool = True) -> Expression:
@@ -112,9 +135,7 @@ def cast_too(base: type[Update]) -> None:
         require_float(made.name, copy)
         require_shape(made.name, types[0].shape, copy=copy)
         require_shape(made.name, (), is_wanted=dict(enumerate(types)).get(len(names) + 1))
-        outputs = base.infer(*given, **attrs)
-        listed = outputs if isinstance(outputs, tuple) else (outputs,)
-        return (*listed, copy.meta)
+        return (*base.infer(*given, **attrs), copy.meta)
 
     def formula(*types: TensorType, **attrs: Attr) -> tuple[Expression, ...]:
         given, copy = split(types)
@@ -130,12 +151,11 @@ def cast_too(base: type[Update]) -> None:
         "__doc__": f"{base.name}, which also writes the new parameter into `copy`.",
         "infer": staticmethod(infer),
         "formula": staticmethod(formula),
-        "declared_by": staticmethod(base.infer),
         "mutates": {**base.mutates, len(states): arrays},
     }
     made: type[Update] = type(f"{base.__name__}AndCast", (base,), members)
     register(made)
-    made.num_outputs = len(states) + 1
+    made.num_outputs, made.attrs = len(states) + 1, base.attrs
     made.operands = (*names[:arrays], COPY, *names[arrays:], IS_WANTED)
     AND_CAST[base] = made
 
@@ -153,26 +173,15 @@ class SgdUpdate(Update):
     """param -= lr * (grad + weight_decay * param)."""
 
     name = "sgd_update"
-    mutates = {0: 0}
-
-    @staticmethod
-    def infer(
-        param: Operand,
-        grad: Operand,
-        lr: Operand,
-        *,
-        weight_decay: float = 0.0,
-        maximize: bool = False,
-    ) -> TensorType:
-        check_update("sgd_update", param, grad, (), lr)
-        return param.meta
+    takes = "param grad lr"
+    defaults = {"weight_decay": 0.0, "maximize": False}
 
     @staticmethod
     def formula(*_: TensorType, **attrs: Attr) -> Formulas:
         return (PARAM - LR * with_decay(attrs),)
 
 
-sgd_update = declare(SgdUpdate)
+sgd_update = declare_update(SgdUpdate)
 cast_too(SgdUpdate)
 
 
@@ -182,23 +191,9 @@ class MomentumUpdate(Update):
     """
 
     name = "momentum_update"
-    mutates = {0: 0, 1: 2}
-
-    @staticmethod
-    def infer(
-        param: Operand,
-        grad: Operand,
-        buf: Operand,
-        lr: Operand,
-        *,
-        momentum: float,
-        dampening: float = 0.0,
-        nesterov: bool = False,
-        weight_decay: float = 0.0,
-        maximize: bool = False,
-    ) -> tuple[TensorType, TensorType]:
-        check_update("momentum_update", param, grad, (buf,), lr)
-        return param.meta, buf.meta
+    takes = "param grad buf lr"
+    required = ("momentum",)
+    defaults = {"dampening": 0.0, "nesterov": False, "weight_decay": 0.0, "maximize": False}
 
     @staticmethod
     def formula(*_: TensorType, **attrs: Attr) -> Formulas:
@@ -206,38 +201,19 @@ class MomentumUpdate(Update):
         return _with_momentum(attrs, share)
 
 
-momentum_update = declare(MomentumUpdate)
+declare_update(MomentumUpdate)
 cast_too(MomentumUpdate)
 
 
-class CycledMomentumUpdate(Update):
+class CycledMomentumUpdate(MomentumUpdate):
     """momentum_update with a momentum that is fed, float64[], as a schedule may change it."""
 
     name = "cycled_momentum_update"
-    mutates = {0: 0, 1: 2}
-
-    @staticmethod
-    def infer(
-        param: Operand,
-        grad: Operand,
-        buf: Operand,
-        lr: Operand,
-        momentum: Operand,
-        *,
-        dampening: float = 0.0,
-        nesterov: bool = False,
-        weight_decay: float = 0.0,
-        maximize: bool = False,
-    ) -> tuple[TensorType, TensorType]:
-        check_update("cycled_momentum_update", param, grad, (buf,), lr, momentum)
-        return param.meta, buf.meta
-
-    @staticmethod
-    def formula(*types: TensorType, **attrs: Attr) -> Formulas:
-        return MomentumUpdate.formula(*types, **attrs)
+    takes = "param grad buf lr momentum"
+    required = ()
 
 
-cycled_momentum_update = declare(CycledMomentumUpdate)
+declare_update(CycledMomentumUpdate)
 
 
 def _with_momentum(attrs: Mapping[str, Any], share: Expression | None) -> Formulas:
@@ -249,58 +225,26 @@ def _with_momentum(attrs: Mapping[str, Any], share: Expression | None) -> Formul
     return PARAM - LR * move, new
 
 
-class DampenedUpdate(Update):
+class DampenedUpdate(MomentumUpdate):
     """momentum_update whose first update takes the whole gradient into buf, as PyTorch's does."""
 
     name = "dampened_update"
-    mutates = {0: 0, 1: 2}
-
-    @staticmethod
-    def infer(
-        param: Operand,
-        grad: Operand,
-        buf: Operand,
-        lr: Operand,
-        step: Operand,
-        *,
-        momentum: float,
-        dampening: float = 0.0,
-        nesterov: bool = False,
-        weight_decay: float = 0.0,
-        maximize: bool = False,
-    ) -> tuple[TensorType, TensorType]:
-        check_update("dampened_update", param, grad, (buf,), lr, step)
-        return param.meta, buf.meta
+    takes = "param grad buf lr step"
 
     @staticmethod
     def formula(*_: TensorType, **attrs: Attr) -> Formulas:
         return _with_momentum(attrs, 1 - minimum(STEP - 1, 1) * scalar("dampening"))
 
 
-dampened_update = declare(DampenedUpdate)
+declare_update(DampenedUpdate)
 
 
 class AdagradUpdate(Update):
     """sum += g^2;  param -= lr / (1 + (step - 1) * lr_decay) * g / (sqrt(sum) + eps)."""
 
     name = "adagrad_update"
-    mutates = {0: 0, 1: 2}
-
-    @staticmethod
-    def infer(
-        param: Operand,
-        grad: Operand,
-        sum: Operand,
-        lr: Operand,
-        step: Operand,
-        *,
-        lr_decay: float = 0.0,
-        eps: float = 1e-10,
-        weight_decay: float = 0.0,
-        maximize: bool = False,
-    ) -> tuple[TensorType, TensorType]:
-        check_update("adagrad_update", param, grad, (sum,), lr, step)
-        return param.meta, sum.meta
+    takes = "param grad sum lr step"
+    defaults = {"lr_decay": 0.0, "eps": 1e-10, "weight_decay": 0.0, "maximize": False}
 
     @staticmethod
     def formula(*_: TensorType, **attrs: Attr) -> Formulas:
@@ -311,7 +255,7 @@ class AdagradUpdate(Update):
         return PARAM - rate * (g / (sqrt(new) + scalar("eps"))), new
 
 
-adagrad_update = declare(AdagradUpdate)
+declare_update(AdagradUpdate)
 
 
 class RmspropUpdate(Update):
@@ -323,27 +267,16 @@ class RmspropUpdate(Update):
     """
 
     name = "rmsprop_update"
-    mutates = {0: 0, 1: 2, 2: 3, 3: 4}
-
-    @staticmethod
-    def infer(
-        param: Operand,
-        grad: Operand,
-        ms: Operand,
-        mean: Operand,
-        buf: Operand,
-        lr: Operand,
-        *,
-        alpha: float = 0.99,
-        eps: float = 1e-8,
-        momentum: float = 0.0,
-        centered: bool = False,
-        weight_decay: float = 0.0,
-        maximize: bool = False,
-        eps_in_root: bool = True,
-    ) -> tuple[TensorType, TensorType, TensorType, TensorType]:
-        check_update("rmsprop_update", param, grad, (ms, mean, buf), lr)
-        return param.meta, ms.meta, mean.meta, buf.meta
+    takes = "param grad ms mean buf lr"
+    defaults = {
+        "alpha": 0.99,
+        "eps": 1e-08,
+        "momentum": 0.0,
+        "centered": False,
+        "weight_decay": 0.0,
+        "maximize": False,
+        "eps_in_root": True,
+    }
 
     @staticmethod
     def formula(*_: TensorType, **attrs: Attr) -> Formulas:
@@ -361,7 +294,7 @@ class RmspropUpdate(Update):
         return PARAM - (move if in_root else LR * move), new_ms, new_mean, new_buf
 
 
-rmsprop_update = declare(RmspropUpdate)
+declare_update(RmspropUpdate)
 
 
 class AdadeltaUpdate(Update):
@@ -370,23 +303,8 @@ class AdadeltaUpdate(Update):
     """
 
     name = "adadelta_update"
-    mutates = {0: 0, 1: 2, 2: 3}
-
-    @staticmethod
-    def infer(
-        param: Operand,
-        grad: Operand,
-        sq: Operand,
-        acc: Operand,
-        lr: Operand,
-        *,
-        rho: float = 0.9,
-        eps: float = 1e-6,
-        weight_decay: float = 0.0,
-        maximize: bool = False,
-    ) -> tuple[TensorType, TensorType, TensorType]:
-        check_update("adadelta_update", param, grad, (sq, acc), lr)
-        return param.meta, sq.meta, acc.meta
+    takes = "param grad sq acc lr"
+    defaults = {"rho": 0.9, "eps": 1e-06, "weight_decay": 0.0, "maximize": False}
 
     @staticmethod
     def formula(*_: TensorType, **attrs: Attr) -> Formulas:
@@ -397,7 +315,7 @@ class AdadeltaUpdate(Update):
         return PARAM - LR * move, new_sq, average(acc, move * move, "rho")
 
 
-adadelta_update = declare(AdadeltaUpdate)
+declare_update(AdadeltaUpdate)
 
 
 class AsgdUpdate(Update):
@@ -406,22 +324,8 @@ class AsgdUpdate(Update):
     """
 
     name = "asgd_update"
-    mutates = {0: 0, 1: 2}
-
-    @staticmethod
-    def infer(
-        param: Operand,
-        grad: Operand,
-        ax: Operand,
-        eta: Operand,
-        mu: Operand,
-        *,
-        lambd: float = 1e-4,
-        weight_decay: float = 0.0,
-        maximize: bool = False,
-    ) -> tuple[TensorType, TensorType]:
-        check_update("asgd_update", param, grad, (ax,), eta, mu)
-        return param.meta, ax.meta
+    takes = "param grad ax eta mu"
+    defaults = {"lambd": 0.0001, "weight_decay": 0.0, "maximize": False}
 
     @staticmethod
     def formula(*_: TensorType, **attrs: Attr) -> Formulas:
@@ -430,7 +334,7 @@ class AsgdUpdate(Update):
         return new, ax + scalar("mu") * (new - ax)
 
 
-asgd_update = declare(AsgdUpdate)
+asgd_update = declare_update(AsgdUpdate)
 
 
 class AsgdRates(Update):
@@ -474,23 +378,14 @@ class RpropUpdate(Update):
     """
 
     name = "rprop_update"
-    mutates = {0: 0, 1: 2, 2: 3}
-
-    @staticmethod
-    def infer(
-        param: Operand,
-        grad: Operand,
-        prev: Operand,
-        size: Operand,
-        *,
-        etaminus: float = 0.5,
-        etaplus: float = 1.2,
-        size_min: float = 1e-6,
-        size_max: float = 50.0,
-        maximize: bool = False,
-    ) -> tuple[TensorType, TensorType, TensorType]:
-        check_update("rprop_update", param, grad, (prev, size))
-        return param.meta, prev.meta, size.meta
+    takes = "param grad prev size"
+    defaults = {
+        "etaminus": 0.5,
+        "etaplus": 1.2,
+        "size_min": 1e-06,
+        "size_max": 50.0,
+        "maximize": False,
+    }
 
     @staticmethod
     def formula(*_: TensorType, **attrs: Attr) -> Formulas:
@@ -504,7 +399,7 @@ class RpropUpdate(Update):
         return PARAM - sign(kept) * new, kept, new
 
 
-rprop_update = declare(RpropUpdate)
+declare_update(RpropUpdate)
 
 
 class FtrlUpdate(Update):
@@ -516,25 +411,15 @@ class FtrlUpdate(Update):
     """
 
     name = "ftrl_update"
-    mutates = {0: 0, 1: 2, 2: 3}
-
-    @staticmethod
-    def infer(
-        param: Operand,
-        grad: Operand,
-        accumulator: Operand,
-        z: Operand,
-        lr: Operand,
-        *,
-        lr_power: float = -0.5,
-        l1: float = 0.0,
-        l2: float = 0.0,
-        beta: float = 0.0,
-        weight_decay: float = 0.0,
-        maximize: bool = False,
-    ) -> tuple[TensorType, TensorType, TensorType]:
-        check_update("ftrl_update", param, grad, (accumulator, z), lr)
-        return param.meta, accumulator.meta, z.meta
+    takes = "param grad accumulator z lr"
+    defaults = {
+        "lr_power": -0.5,
+        "l1": 0.0,
+        "l2": 0.0,
+        "beta": 0.0,
+        "weight_decay": 0.0,
+        "maximize": False,
+    }
 
     @staticmethod
     def formula(*_: TensorType, **attrs: Attr) -> Formulas:
@@ -551,7 +436,7 @@ class FtrlUpdate(Update):
         return (inside - new_z) / below, new_n, new_z
 
 
-ftrl_update = declare(FtrlUpdate)
+declare_update(FtrlUpdate)
 
 
 class SquareSum(Op):

@@ -1,13 +1,12 @@
-"""Kernels of oneflow/ops/factoring.py.
-
-NumPy has no LU and LDL factors, and how its LAPACK can be called from outside depends on the way
-NumPy was built; so elimination is written here over array operations, which CuPy has, too: LU works
-on blocks of columns of all matrices at once, LDL on one matrix after another in host memory.
+"""Kernels of oneflow/ops/factoring.py. LU and LDL are LAPACK's, called through SciPy on one matrix
+after another in host memory.
 """
 
 from __future__ import annotations
 
+import importlib
 import math
+from typing import Any
 
 import numpy as np
 
@@ -15,14 +14,6 @@ from oneflow.kernels.array import Array, ArrayModule
 from oneflow.kernels.hardware import to_host
 from oneflow.kernels.positions import require_positions
 from oneflow.kernels.registry import kernel
-
-_BLOCK = 32  # columns eliminated one by one before a product updates the columns beyond
-
-
-def _sizes(x: Array) -> Array:
-    """Sizes by which pivots are compared: of complex numbers both parts added, as in LAPACK."""
-    found: Array = abs(x.real) + abs(x.imag) if x.dtype.kind == "c" else abs(x)
-    return found
 
 
 def _flat(x: Array, dims: int) -> Array:
@@ -32,44 +23,26 @@ def _flat(x: Array, dims: int) -> Array:
     return found
 
 
+def _lapack(name: str, x: Array) -> Any:
+    """Return LAPACK's function for the dtype of a matrix."""
+    module: Any = importlib.import_module("scipy.linalg.lapack")
+    return module.get_lapack_funcs(name, (x,))
+
+
 @kernel("lu_factor")
 def lu_factor(xp: ArrayModule, lu: Array, pivots: Array, info: Array, x: Array) -> None:
-    m, n = x.shape[-2:]
-    k = min(m, n)
-    lu[...] = x
-    info.fill(0)
-    if not x.size:
-        return
-    a = _flat(lu, 2)
-    places, zeros = _flat(pivots, 1), _flat(info, 0)
-    for start in range(0, k, _BLOCK):
-        stop = min(start + _BLOCK, k)
-        for j in range(start, stop):
-            _eliminate(xp, a, j, stop, places, zeros)
-        if stop < n:
-            low = xp.tril(a[:, start:stop, start:stop], -1) + xp.eye(stop - start, dtype=a.dtype)
-            a[:, start:stop, stop:] = xp.linalg.solve(low, a[:, start:stop, stop:])
-            a[:, stop:, stop:] -= a[:, stop:, start:stop] @ a[:, start:stop, stop:]
-    if not xp.shares_memory(a, lu):
-        lu[...] = a.reshape(lu.shape)
-        pivots[...], info[...] = places.reshape(pivots.shape), zeros.reshape(info.shape)
+    matrices = _flat(to_host(x), 2)
+    factors, infos = np.empty_like(matrices), np.zeros(len(matrices), np.int32)
+    places = np.zeros((len(matrices), pivots.shape[-1]), np.int32)
+    for i, a in enumerate(matrices if x.size else ()):
+        factors[i], rows, infos[i] = _lapack("getrf", a)(a)
+        places[i] = rows + 1
+    _store(xp, (lu, pivots, info), (factors, places, infos))
 
 
-def _eliminate(xp: ArrayModule, a: Array, j: int, stop: int, pivots: Array, info: Array) -> None:
-    """Brings the largest element of column j to row j, and takes row j from those below, in the
-    columns before `stop`.
-    """
-    one = xp.arange(len(a))
-    best = j + _sizes(a[:, j:, j]).argmax(axis=1)
-    pivots[:, j] = best + 1
-    top = a[:, j].copy()
-    a[:, j] = a[one, best]
-    a[one, best] = top
-    pivot = a[:, j, j]
-    is_zero = pivot == 0
-    info[is_zero & (info == 0)] = j + 1
-    a[:, j + 1 :, j] /= xp.where(is_zero, 1, pivot)[:, None]
-    a[:, j + 1 :, j + 1 : stop] -= a[:, j + 1 :, j, None] * a[:, j, None, j + 1 : stop]
+def _store(xp: ArrayModule, outs: tuple[Array, ...], found: tuple[Array, ...]) -> None:
+    for out, array in zip(outs, found, strict=True):
+        out[...] = xp.asarray(array).reshape(out.shape)
 
 
 @kernel("pivots_to_order")
@@ -92,72 +65,18 @@ def pivots_to_order(
 
 # ---- symmetric matrices --------------------------------------------------------------------------
 
-_GROWTH = (1 + math.sqrt(17)) / 8
-"""Bunch and Kaufman, 1977: a pivot may be this much smaller than the largest of its column."""
-
 
 @kernel("ldl_factor")
 def ldl_factor(
     xp: ArrayModule, ld: Array, pivots: Array, info: Array, x: Array, *, is_hermitian: bool
 ) -> None:
-    n = x.shape[-1]
-    factors = _flat(np.tril(to_host(x)), 2)
-    places = np.zeros((len(factors), n), np.int32)
-    zeros = np.zeros(len(factors), np.int32)
-    for i, a in enumerate(factors):
-        zeros[i] = _ldl_of_one(a, places[i], is_hermitian)
-    ld[...] = xp.asarray(factors).reshape(ld.shape)
-    pivots[...] = xp.asarray(places).reshape(pivots.shape)
-    info[...] = xp.asarray(zeros).reshape(info.shape)
-
-
-def _ldl_of_one(a: Array, pivots: Array, is_hermitian: bool) -> int:
-    """Writes the factors over the lower triangle of a; the upper one is 0. Returns info."""
-    k, info = 0, 0
-    while k < len(a):
-        other, width = _pivot(a, k)
-        if other < 0:
-            other, info = k, info or k + 1
-        else:
-            _exchange(a, k, width, other, is_hermitian)
-            _take_off(a, k, width, is_hermitian)
-        pivots[k : k + width] = other + 1 if width == 1 else -(other + 1)
-        k += width
-    return info
-
-
-def _pivot(a: Array, k: int) -> tuple[int, int]:
-    """(row to exchange, rows of the block); -1 if column k is 0."""
-    own = float(_sizes(a[k, k]))
-    below = _sizes(a[k + 1 :, k])
-    largest = float(below.max()) if below.size else 0.0
-    if max(own, largest) == 0:
-        return -1, 1
-    if own >= _GROWTH * largest:
-        return k, 1
-    far = k + 1 + int(below.argmax())
-    row = float(_sizes(a[far, k:far]).max())
-    if far + 1 < len(a):
-        row = max(row, float(_sizes(a[far + 1 :, far]).max()))
-    if own >= _GROWTH * largest * (largest / row):
-        return k, 1
-    return (far, 1) if _sizes(a[far, far]) >= _GROWTH * row else (far, 2)
-
-
-def _exchange(a: Array, k: int, width: int, other: int, is_hermitian: bool) -> None:
-    """Exchange rows and columns k + width - 1 and `other` of the rest of the matrix."""
-    at = k + width - 1
-    if other == at:
-        return
-    a[other + 1 :, [at, other]] = a[other + 1 :, [other, at]]
-    down, across = a[at + 1 : other, at].copy(), a[other, at + 1 : other].copy()
-    a[at + 1 : other, at] = across.conj() if is_hermitian else across
-    a[other, at + 1 : other] = down.conj() if is_hermitian else down
-    if is_hermitian:
-        a[other, at] = a[other, at].conj()
-    a[at, at], a[other, other] = a[other, other], a[at, at]
-    if width == 2:
-        a[at, k], a[other, k] = a[other, k], a[at, k]
+    matrices = _flat(to_host(x), 2)
+    factors, infos = np.empty_like(matrices), np.zeros(len(matrices), np.int32)
+    places = np.zeros((len(matrices), x.shape[-1]), np.int32)
+    name = "hetrf" if is_hermitian and matrices.dtype.kind == "c" else "sytrf"
+    for i, a in enumerate(matrices if x.size else ()):
+        factors[i], places[i], infos[i] = _lapack(name, a)(a, lower=1)
+    _store(xp, (ld, pivots, info), (np.tril(factors), places, infos))
 
 
 def _block(a: Array, k: int, width: int, is_hermitian: bool) -> Array:
@@ -168,17 +87,6 @@ def _block(a: Array, k: int, width: int, is_hermitian: bool) -> Array:
     if width == 2:
         block[0, 1] = block[1, 0].conj() if is_hermitian else block[1, 0]
     return block
-
-
-def _take_off(a: Array, k: int, width: int, is_hermitian: bool) -> None:
-    """Eliminate the block at row k from the rows below it, and put l into its columns."""
-    end = k + width
-    block, below = _block(a, k, width, is_hermitian), a[end:, k:end].copy()
-    if is_hermitian:
-        np.fill_diagonal(a[k:end, k:end], block.diagonal())
-    low = below @ np.linalg.inv(block) if width == 2 else below / block
-    a[end:, end:] -= np.tril(low @ (below.conj() if is_hermitian else below).T)
-    a[end:, k:end] = low
 
 
 @kernel("ldl_solve")

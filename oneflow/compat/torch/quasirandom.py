@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from oneflow.core.dtype import DType, dtype_of
-from oneflow.core.errors import ArgumentError, OneFlowError
+from oneflow.core.errors import ArgumentError
 from oneflow.functional.from_data import tensor
 from oneflow.functional.promotion import get_default_dtype
 from oneflow.tensor.tensor import Tensor
@@ -21,8 +21,7 @@ class SobolEngine:
     """Points of a Sobol sequence in the unit cube, which fill it evenly.
 
     dimension: of the cube, at most MAXDIM.  scramble: shuffle and shift digits by random numbers of
-    `seed`; None: of another one each time. Unscrambled points are PyTorch's. Needs scipy; raises
-    OneFlowError without.
+    `seed`; None: of another one each time. Unscrambled points are PyTorch's.
 
     Example::
 
@@ -36,10 +35,7 @@ class SobolEngine:
             raise ArgumentError(
                 f"SobolEngine: dimension must be from 1 to {self.MAXDIM}, got {dimension}"
             )
-        try:
-            module: Any = importlib.import_module("scipy.stats.qmc")
-        except ImportError as error:
-            raise OneFlowError("SobolEngine needs scipy: pip install scipy") from error
+        module: Any = importlib.import_module("scipy.stats.qmc")
         self.dimension, self.scramble, self.seed = dimension, scramble, seed
         self.num_generated = 0
         self._engine = module.Sobol(dimension, scramble=scramble, bits=self.MAXBIT, rng=seed)

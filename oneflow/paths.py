@@ -359,10 +359,7 @@ PATHS: dict[str, str] = {
     "utils.data._utils.worker": "utils.data.worker compat.torch.data "
     "ExceptionWrapper=utils.data.worker:Failure _worker_info=utils.data.worker:_info",
     "utils.data.datapipes.iter": "utils.data.datapipes",
-    "utils.data.datapipes.map": "SequenceWrapper=utils.data.datapipes:SequenceWrapper "
-    "Mapper=utils.data.datapipes:MapperOfMap Batcher=utils.data.datapipes:BatcherOfMap "
-    "Concater=utils.data.datapipes:ConcaterOfMap Zipper=utils.data.datapipes:ZipperOfMap "
-    "Shuffler=utils.data.datapipes:ShufflerOfMap",
+    "utils.data.datapipes.map": "utils.data.datapipes",
     "utils.data.decorator": "utils.data.datapipes",
     "utils.data.graph": "compat.torch.data",
     "utils.data.graph_settings": "compat.torch.data",

@@ -16,7 +16,6 @@ import numpy as np
 
 from oneflow.functional.random_state import host_seed
 from oneflow.surfaces import accept_paths
-from oneflow.utils.data.collate import default_collate
 from oneflow.utils.data.dataset import Dataset, IterableDataset, length
 
 C = TypeVar("C", bound=type)
@@ -257,22 +256,6 @@ class UnBatcher(IterDataPipe):
             yield from self._items(item, level if level == -1 else level - 1)
 
 
-@functional_datapipe("collate")
-class Collator(IterDataPipe):
-    """Batches made of lists of samples."""
-
-    def __init__(
-        self, datapipe: Iterable[Any], collate_fn: Callable[[Any], Any] = default_collate
-    ) -> None:
-        self.datapipe, self.collate_fn = datapipe, collate_fn
-
-    def __iter__(self) -> Iterator[Any]:
-        return builtins.map(self.collate_fn, self.datapipe)
-
-    def __len__(self) -> int:
-        return length(self.datapipe)
-
-
 @functional_datapipe("shuffle")
 class Shuffler(IterDataPipe):
     """The samples in a random order: each is drawn from the buffer_size ones that come next."""
@@ -320,50 +303,6 @@ def _drawn(buffer: list[Any], rng: np.random.Generator) -> Any:
     return buffer.pop()
 
 
-class _OfSeveral(IterDataPipe):
-    """A pipe made of others."""
-
-    def __init__(self, *datapipes: Iterable[Any]) -> None:
-        if not datapipes:
-            raise ValueError(f"{type(self).__name__} needs at least one data pipe")
-        self.datapipes = datapipes
-
-
-@functional_datapipe("concat")
-class Concater(_OfSeveral):
-    """One pipe after another."""
-
-    def __iter__(self) -> Iterator[Any]:
-        for pipe in self.datapipes:
-            yield from pipe
-
-    def __len__(self) -> int:
-        return sum(builtins.map(length, self.datapipes))
-
-
-@functional_datapipe("zip")
-class Zipper(_OfSeveral):
-    """Tuples of a sample of each pipe, until one of them ends."""
-
-    def __iter__(self) -> Iterator[Any]:
-        return zip(*self.datapipes, strict=False)
-
-    def __len__(self) -> int:
-        return min(builtins.map(length, self.datapipes))
-
-
-@functional_datapipe("mux")
-class Multiplexer(_OfSeveral):
-    """A sample of each pipe in turn, until one of them ends."""
-
-    def __iter__(self) -> Iterator[Any]:
-        for samples in zip(*self.datapipes, strict=False):
-            yield from samples
-
-    def __len__(self) -> int:
-        return min(builtins.map(length, self.datapipes)) * len(self.datapipes)
-
-
 # ---- maps ----------------------------------------------------------------------------------------
 
 
@@ -380,110 +319,4 @@ class SequenceWrapper(MapDataPipe):
         return len(self.sequence)
 
 
-@functional_datapipe("map")
-class MapperOfMap(MapDataPipe):
-    """fn of each sample."""
-
-    def __init__(self, datapipe: MapDataPipe, fn: Callable[[Any], Any] = lambda x: x) -> None:
-        self.datapipe, self.fn = datapipe, fn
-
-    def __getitem__(self, index: int) -> Any:
-        return self.fn(self.datapipe[index])
-
-    def __len__(self) -> int:
-        return length(self.datapipe)
-
-
-@functional_datapipe("batch")
-class BatcherOfMap(MapDataPipe):
-    """Lists of batch_size samples. drop_last: without a last list that is shorter."""
-
-    def __init__(
-        self,
-        datapipe: MapDataPipe,
-        batch_size: int,
-        drop_last: bool = False,
-        wrapper_class: Callable[[list[Any]], Any] = list,
-    ) -> None:
-        if batch_size <= 0:
-            raise ValueError(f"batch: batch_size must be at least 1, got {batch_size}")
-        self.datapipe, self.batch_size, self.drop_last = datapipe, batch_size, drop_last
-        self.wrapper_class = wrapper_class
-
-    def __getitem__(self, index: int) -> Any:
-        if not 0 <= index < len(self):
-            raise IndexError(f"batch {index} is out of range for {len(self)} batches")
-        end = min((index + 1) * self.batch_size, length(self.datapipe))
-        return self.wrapper_class([self.datapipe[i] for i in range(index * self.batch_size, end)])
-
-    def __len__(self) -> int:
-        size = length(self.datapipe)
-        return size // self.batch_size if self.drop_last else -(-size // self.batch_size)
-
-
-@functional_datapipe("concat")
-class ConcaterOfMap(MapDataPipe):
-    """One pipe after another."""
-
-    def __init__(self, *datapipes: MapDataPipe) -> None:
-        self.datapipes = datapipes
-
-    def __getitem__(self, index: int) -> Any:
-        left = index
-        for pipe in self.datapipes:
-            if left < length(pipe):
-                return pipe[left]
-            left -= length(pipe)
-        raise IndexError(f"index {index} is out of range for {len(self)} samples")
-
-    def __len__(self) -> int:
-        return sum(builtins.map(length, self.datapipes))
-
-
-@functional_datapipe("zip")
-class ZipperOfMap(MapDataPipe):
-    """Tuples of a sample of each pipe; as long as the shortest."""
-
-    def __init__(self, *datapipes: MapDataPipe) -> None:
-        self.datapipes = datapipes
-
-    def __getitem__(self, index: int) -> tuple[Any, ...]:
-        return tuple(pipe[index] for pipe in self.datapipes)
-
-    def __len__(self) -> int:
-        return min(builtins.map(length, self.datapipes))
-
-
-class ShufflerOfMap(IterDataPipe):
-    """The samples in a random order, as a stream. indices: which of them, by default all."""
-
-    def __init__(self, datapipe: MapDataPipe, *, indices: Sequence[Any] | None = None) -> None:
-        self.datapipe = datapipe
-        self.indices = range(length(datapipe)) if indices is None else indices
-        self.enabled = True
-        self._seed: int | None = None
-
-    def set_shuffle(self, shuffle: bool = True) -> ShufflerOfMap:
-        """Whether samples are shuffled at all; returns the pipe."""
-        self.enabled = shuffle
-        return self
-
-    def set_seed(self, seed: int) -> ShufflerOfMap:
-        """Fixes the next order; without it the default generator does. Returns the pipe."""
-        self._seed = seed
-        return self
-
-    def __iter__(self) -> Iterator[Any]:
-        order = range(len(self.indices))
-        if self.enabled:
-            rng = np.random.default_rng(host_seed() if self._seed is None else self._seed)
-            order = rng.permutation(len(self.indices)).tolist()
-        self._seed = None
-        return (self.datapipe[self.indices[i]] for i in order)
-
-    def __len__(self) -> int:
-        return len(self.indices)
-
-
-MapDataPipe.register_function("shuffle", ShufflerOfMap)  # a stream, made of a map
 accept_paths(__name__)

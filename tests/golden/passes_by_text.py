@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +41,11 @@ def run_by_text(text: str, config: JobConfig) -> dict[str, str]:
 
 
 def write_sections(path: Path, sections: dict[str, str]) -> None:
-    """A pass that changes nothing is written as an empty section."""
+    """Write the first texts whole, and of the others what each pass changes in the text before."""
     blocks, last = [], ""
     for name, text in sections.items():
-        blocks.append(f"---- {name} ----\n" + (text + "\n" if text != last else ""))
+        body = text if name in (CONFIG, TRACED) else _changes(last, text)
+        blocks.append(f"---- {name} ----\n" + (body + "\n" if body else ""))
         last = text
     path.write_text("\n".join(blocks), encoding="utf-8")
 
@@ -54,5 +56,29 @@ def read_sections(path: Path) -> dict[str, str]:
     sections: dict[str, str] = {}
     last = ""
     for name, text in zip(parts[1::2], parts[2::2], strict=True):
-        last = sections[name] = text.strip() or last
+        body = text.strip("\n")
+        last = sections[name] = body if name in (CONFIG, TRACED) else _changed(last, body)
     return sections
+
+
+def _changes(before: str, after: str) -> str:
+    """The lines that are new, after a line `@ start:stop` with the place of those they replace."""
+    old, new = before.splitlines(), after.splitlines()
+    lines = []
+    for tag, start, stop, first, end in SequenceMatcher(None, old, new, False).get_opcodes():
+        if tag != "equal":
+            lines += [f"@ {start}:{stop}", *new[first:end]]
+    return "\n".join(lines)
+
+
+def _changed(before: str, changes: str) -> str:
+    """The inverse of `_changes`."""
+    old, lines, at = before.splitlines(), [], 0
+    for line in changes.splitlines():
+        if line.startswith("@ "):
+            start, stop = map(int, line.removeprefix("@ ").split(":"))
+            lines += old[at:start]
+            at = stop
+        else:
+            lines.append(line)
+    return "\n".join([*lines, *old[at:]])

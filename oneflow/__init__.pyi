@@ -159,8 +159,6 @@ from oneflow.compat.torch.untyped_storage import UntypedStorage as UntypedStorag
 from oneflow.compat.torch.untyped_storage import asarray as asarray
 from oneflow.compat.torch.untyped_storage import view as view
 from oneflow.compat.torch.vmap import vmap as vmap
-from oneflow.compat.upstream import data as data
-from oneflow.compat.upstream import model as model
 from oneflow.compat.upstream import remat as remat
 from oneflow.compat.upstream import sysconfig as sysconfig
 from oneflow.compat.upstream.quantization import fake_quantize_per_channel_affine as fake_quantize_per_channel_affine

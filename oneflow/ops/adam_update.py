@@ -35,6 +35,7 @@ from oneflow.ops.update import (
     LR,
     PARAM,
     STEP,
+    Effect,
     Formulas,
     Update,
     average,
@@ -224,7 +225,7 @@ def _nesterov_momentum(step: Expression) -> Expression:
     return scalar("beta1") * (1 - 0.5 * 0.96 ** (step * scalar("momentum_decay")))
 
 
-class NadamProduct(Update):
+class NadamProduct(Effect):
     """mu_product *= beta1 * (1 - 0.96^(step * momentum_decay) / 2): the momenta of NAdam so far."""
 
     name = "nadam_product"

@@ -12,7 +12,7 @@ makes the kernels of every device from it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from oneflow.core.dtype import float32
 from oneflow.core.errors import CallError, ShapeError
@@ -45,20 +45,34 @@ PARAM, GRAD = symbols("param grad")
 LR, STEP = scalar("lr"), scalar("step")
 
 
-class Update(Op):
+class Effect(Op):
+    """Base of updates, and of ops that overwrite the numbers which updates read."""
+
+    has_effect = True
+
+    @classmethod
+    def sbp(cls, *types: TensorType, **_: Attr) -> list[SbpSignature]:
+        arrays = sum(name not in NUMBERS for name in cls.operands)
+        scalars = (BROADCAST,) * (len(types) - arrays)
+        return [
+            SbpSignature((Split(i),) * arrays + scalars, (Split(i),) * (arrays - 1))
+            for i in range(types[0].ndim)
+        ]
+
+
+class Update(Effect):
     """Common part of all updates.
 
     takes: the operands: param, grad, the states, and after them those among NUMBERS; param and the
     states are overwritten.  required: attrs without a default.
     """
 
-    has_effect = True
     takes: ClassVar[str] = "param grad lr"
     required: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
     def infer(
-        cls, param: Operand, grad: Operand, *rest: Operand, **_: Attr
+        cls, param: Operand, grad: Operand, /, *rest: Operand, **_: Attr
     ) -> tuple[TensorType, ...]:
         if len(rest) + 2 != len(cls.operands):
             raise CallError(
@@ -80,22 +94,13 @@ class Update(Op):
                 raise ShapeError(f"{cls.name}: lr and step must be scalars, got {number.meta}")
         return param.meta, *[state.meta for state in states]
 
-    @classmethod
-    def sbp(cls, *types: TensorType, **_: Attr) -> list[SbpSignature]:
-        arrays = sum(name not in NUMBERS for name in cls.operands)
-        scalars = (BROADCAST,) * (len(types) - arrays)
-        return [
-            SbpSignature((Split(i),) * arrays + scalars, (Split(i),) * (arrays - 1))
-            for i in range(types[0].ndim)
-        ]
-
 
 def declare_update(op: type[Update]) -> Declared[..., Any]:
     """`declare` for an update, whose operands and attrs stand in its members, not in `infer`."""
     names = tuple(op.takes.split())
     states = [i for i, name in enumerate(names) if i > 1 and name not in NUMBERS]
     op.mutates = {0: 0, **dict(enumerate(states, 1))}
-    declared: Any = register(op)
+    declared = cast("Declared[..., Any]", register(op))
     op.operands, op.num_outputs = names, len(op.mutates)
     op.attrs = frozenset((*op.required, *op.defaults))
     return declared
@@ -192,7 +197,7 @@ class MomentumUpdate(Update):
 
     name = "momentum_update"
     takes = "param grad buf lr"
-    required = ("momentum",)
+    required: ClassVar[tuple[str, ...]] = ("momentum",)
     defaults = {"dampening": 0.0, "nesterov": False, "weight_decay": 0.0, "maximize": False}
 
     @staticmethod
@@ -337,7 +342,7 @@ class AsgdUpdate(Update):
 asgd_update = declare_update(AsgdUpdate)
 
 
-class AsgdRates(Update):
+class AsgdRates(Effect):
     """eta = lr / (1 + lambd * lr * step)^alpha;  mu = 1 / max(1, step - t0): of the next update."""
 
     name = "asgd_rates"

@@ -27,14 +27,15 @@ _NAMES = {
 def _computed(xp: ArrayModule, name: str, *args: Array) -> Array:
     """Return a function of scipy.special of numbers as float64."""
     wide = [x.astype(np.float64) for x in args]
-    if xp is not np:
-        special: Any = importlib.import_module("cupyx.scipy.special")
-        if hasattr(special, name):
-            return special.__dict__[name](*wide)
-        return xp.asarray(_computed(np, name, *[to_host(x) for x in wide]))
-    special = importlib.import_module("scipy.special")
-    found = special.__dict__[name](*wide)
-    return found[0] if name == "airy" else found
+    library: Any = importlib.import_module(
+        "cupyx.scipy.special" if xp is not np else "scipy.special"
+    )
+    if not hasattr(library, name):
+        on_host: Array = xp.asarray(_computed(np, name, *[to_host(x) for x in wide]))
+        return on_host
+    found: Any = getattr(library, name)(*wide)
+    values: Array = found[0] if name == "airy" else found
+    return values
 
 
 def _kernel(name: str, function: str) -> None:

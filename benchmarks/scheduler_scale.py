@@ -1,16 +1,18 @@
 """One scheduler and many daemons: joining, idling, a job of all of them, and a reconnect storm.
 
-    python benchmarks/scheduler_scale.py [--daemons 1250] [--devices 1] [--processes 4]
+    python benchmarks/scheduler_scale.py [--daemons 1250] [--devices 1] [--processes 2] [--limit 90]
                                          [--rounds 100] [--only join,idle,...] [--json FILE]
 
 The scheduler is the real one, with TLS, on one core of its own. The daemons are the lines and the
 minds of real ones (`Attachment`, `Daemon`) without their processes, files and ranks: many in each
 of a few processes, which share the other cores. `--devices`: daemons of each node, which share its
-line (`SharedLine`). `join`: seconds until all are welcome. `idle`: the share of a core that the
-scheduler takes.
-`job`: one rank on every device, from `submit` until all are told to start. `calls`: status of a job
-and submit, in milliseconds, while all beat. `storm`: all connections are cut at once; seconds until
-all are welcome again and stay so.
+line (`SharedLine`). `join`, which always comes first: seconds until all are welcome. `idle`: the
+share of a core that the scheduler takes. `job`: one rank on every device, from `submit` until all
+are told to start. `calls`: status of a job and submit, in milliseconds, while all beat; the jobs
+are too large for the cluster. `storm`: all connections are cut at once; seconds until all are
+welcome again and stay so. A part that takes longer than `--limit` gives infinity and how far it
+came. `load`: the machine's load average at its end; `cpu_s`, processor time of the scheduler, says
+more than seconds on a machine that others use.
 """
 
 from __future__ import annotations
@@ -29,14 +31,16 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Any
 
-from measure import arguments, report
+from measure import arguments, machine
 
 from oneflow.cluster.client import connect
 from oneflow.cluster.settings import load_settings
 from oneflow.core.control_channel import PROTOCOL
+from oneflow.core.errors import StillActiveError
 from oneflow.launcher.daemon import attach
 from oneflow.launcher.daemon.attach import Attachment
 from oneflow.launcher.daemon.daemon import Daemon
@@ -51,6 +55,7 @@ from oneflow.launcher.daemon.events import (
     Rejoin,
     TreeEnded,
 )
+from oneflow.launcher.daemon.node_use import NodeMeter
 from oneflow.launcher.daemon.settings import DaemonSettings
 from oneflow.launcher.daemon.shared_line import Guest, SharedLine
 from oneflow.protos import cluster_pb2 as pb
@@ -59,7 +64,7 @@ from oneflow.scheduler.cluster.tls import channel_credentials
 from oneflow.scheduler.jobs.tokens import read_token_file
 
 PARTS = ("join", "idle", "job", "calls", "storm")
-LIMIT_S = 90.0
+CANCEL_S = 30.0
 JOIN_S = 60.0  # for one proof: hundreds of daemons share a processor here
 STEADY_S = 10.0  # a storm is over when nobody has been away for so long
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -149,6 +154,17 @@ class PretendedDaemon:
                         self.attachment.rejoin(pause_s)
 
 
+class SameUse(NodeMeter):
+    """The use of this machine, looked at once: nodes have a processor each to look with."""
+
+    def __init__(self) -> None:
+        super().__init__(Path("/"))
+        self._use = super().look()
+
+    def look(self) -> pb.NodeUse | None:
+        return self._use
+
+
 async def serve_daemons(given: dict[str, Any]) -> None:
     """Run daemons until stdin ends. A line "cut" there cuts all their connections; every 0.2 s a
     line of stdout tells how many are welcome, run a rank, and have ever lost their connection.
@@ -156,6 +172,7 @@ async def serve_daemons(given: dict[str, Any]) -> None:
     credentials = channel_credentials(Path(given["tls"]), "daemon")
     daemons: list[PretendedDaemon] = []
     lines: list[Attachment] = []
+    meter = SameUse()
     for node in range(given["first"], given["last"]):
         own = DaemonSettings(
             device="cpu:0",
@@ -175,6 +192,7 @@ async def serve_daemons(given: dict[str, Any]) -> None:
     # Channels with the same options to one address share a connection.
     for line in lines:
         line._open = partial(open_channel, line)  # type: ignore[method-assign]
+        line._meter = meter
     tasks = [asyncio.ensure_future(line.run()) for line in lines if isinstance(line, SharedLine)]
     tasks += [asyncio.ensure_future(daemon.run()) for daemon in daemons]
     count = given["devices"]
@@ -320,8 +338,11 @@ class SchedulerAlone:
 class Bench:
     """One scheduler with its daemons."""
 
-    def __init__(self, scheduler: SchedulerAlone, daemons: Daemons, count: int) -> None:
+    def __init__(
+        self, scheduler: SchedulerAlone, daemons: Daemons, count: int, limit_s: float
+    ) -> None:
         self._scheduler, self._daemons, self._count = scheduler, daemons, count
+        self._limit_s = limit_s
 
     def join(self, rounds: int) -> Row:
         took_s, cpu_s = self._until_welcome(0.0)
@@ -343,7 +364,7 @@ class Bench:
     def _until_welcome(self, steady_s: float) -> tuple[float, float]:
         begun, cpu_s = time.monotonic(), self._scheduler.cpu_s()
         since, spent_s = 0.0, 0.0
-        while (now := time.monotonic()) - begun < LIMIT_S:
+        while (now := time.monotonic()) - begun < self._limit_s:
             if self._daemons.counts()[0] < self._count:
                 since = 0.0
             elif not since:
@@ -351,7 +372,7 @@ class Bench:
             if since and now - since >= steady_s:
                 return since - begun, spent_s
             time.sleep(0.1)
-        return float("inf"), self._scheduler.cpu_s() - cpu_s
+        return inf, self._scheduler.cpu_s() - cpu_s
 
     def idle(self, rounds: int) -> Row:
         time.sleep(5.0)
@@ -372,7 +393,8 @@ class Bench:
             job = cluster.submit_script(["true"], devices=self._count)
             submit_s = time.monotonic() - begun
             while (running := self._daemons.counts()[1]) < self._count:
-                if time.monotonic() - begun > LIMIT_S:
+                if time.monotonic() - begun > self._limit_s:
+                    begun = -inf
                     break
                 time.sleep(0.02)
             took_s = time.monotonic() - begun
@@ -380,7 +402,8 @@ class Bench:
             state = job.status().state
             cancelled = time.monotonic()
             job.cancel()
-            job.wait(LIMIT_S)
+            with contextlib.suppress(StillActiveError):
+                job.wait(CANCEL_S)
             return {
                 "seconds": took_s,
                 "submit_s": submit_s,
@@ -395,7 +418,7 @@ class Bench:
         with self._scheduler.client() as cluster:
             for _ in range(rounds):
                 begun = time.monotonic()
-                job = cluster.submit_script(["true"], devices=4096)
+                job = cluster.submit_script(["true"], devices=self._count + 1)
                 submits.append(1e3 * (time.monotonic() - begun))
                 begun = time.monotonic()
                 job.status()
@@ -408,6 +431,12 @@ class Bench:
         found = {"status": sorted(statuses), "submit": sorted(submits)}
         shown = {f"{name}_p99_ms": times[int(0.99 * len(times))] for name, times in found.items()}
         return {**shown, "cluster_status_ms": whole_ms}
+
+    def rows(self, options: Any) -> Iterator[Row]:
+        for part in ["join", *(part for part in options.only.split(",") if part != "join")]:
+            row = getattr(self, part)(options.rounds)
+            sizes = {"daemons": options.daemons, "devices": options.devices}
+            yield {"part": part, **sizes, **row, "load": os.getloadavg()[0]}
 
 
 @contextlib.contextmanager
@@ -425,7 +454,8 @@ def bench(options: Any) -> Iterator[Bench]:
             }
             daemons = Daemons(options.daemons, options.devices, options.processes, given)
             try:
-                yield Bench(scheduler, daemons, options.daemons * options.devices)
+                count = options.daemons * options.devices
+                yield Bench(scheduler, daemons, count, options.limit)
             finally:
                 daemons.end()
         finally:
@@ -439,6 +469,7 @@ def main() -> None:
     parser.add_argument("--daemons", type=int, default=1250, help="nodes")
     parser.add_argument("--devices", type=int, default=1, help="of each node, a daemon each")
     parser.add_argument("--processes", type=int, default=2, help="that hold the daemons")
+    parser.add_argument("--limit", type=float, default=90.0, help="seconds of each part")
     parser.add_argument("--rounds", type=int, default=100, help="of `calls`")
     parser.add_argument("--only", default=",".join(PARTS))
     parser.add_argument("--profile", default="", help="write a profile of the scheduler there")
@@ -448,18 +479,14 @@ def main() -> None:
     if options.serve:
         asyncio.run(serve_daemons(json.loads(options.serve)))
         return
-    rows = []
+    rows: list[Row] = []
     with bench(options) as found:
-        for part in options.only.split(","):
-            row = getattr(found, part)(options.rounds)
-            rows.append(
-                {"part": part, "daemons": options.daemons, "devices": options.devices} | row
-            )
-            print(rows[-1], flush=True)
-    report("scheduler scale", [], options.json)
-    if options.json:
-        data = json.loads(options.json.read_text())
-        options.json.write_text(json.dumps(data | {"rows": rows}, indent=1))
+        for row in found.rows(options):
+            rows.append(row)
+            print(row, flush=True)
+            if options.json:
+                data = {"machine": machine(), "rows": rows}
+                options.json.write_text(json.dumps(data, indent=1))
 
 
 if __name__ == "__main__":

@@ -886,7 +886,7 @@ class ExecData(_message.Message):
     def __init__(self, request: _Optional[int] = ..., stream: _Optional[str] = ..., data: _Optional[bytes] = ..., is_last: _Optional[bool] = ..., exit_code: _Optional[int] = ..., note: _Optional[str] = ..., error: _Optional[str] = ...) -> None: ...
 
 class DaemonMessage(_message.Message):
-    __slots__ = ("epoch", "slot", "hello", "beat", "prepared", "exited", "progress", "log", "infer", "file", "leaving", "inspected", "failing", "exec", "closed")
+    __slots__ = ("epoch", "slot", "hello", "beat", "prepared", "exited", "progress", "log", "infer", "file", "leaving", "inspected", "failing", "exec", "closed", "parts")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     SLOT_FIELD_NUMBER: _ClassVar[int]
     HELLO_FIELD_NUMBER: _ClassVar[int]
@@ -902,6 +902,7 @@ class DaemonMessage(_message.Message):
     FAILING_FIELD_NUMBER: _ClassVar[int]
     EXEC_FIELD_NUMBER: _ClassVar[int]
     CLOSED_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     slot: int
     hello: Hello
@@ -917,7 +918,8 @@ class DaemonMessage(_message.Message):
     failing: Exited
     exec: ExecData
     closed: bool
-    def __init__(self, epoch: _Optional[int] = ..., slot: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., beat: _Optional[_Union[DaemonBeat, _Mapping]] = ..., prepared: _Optional[_Union[Prepared, _Mapping]] = ..., exited: _Optional[_Union[Exited, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., log: _Optional[_Union[LogData, _Mapping]] = ..., infer: _Optional[_Union[InferData, _Mapping]] = ..., file: _Optional[_Union[FileData, _Mapping]] = ..., leaving: _Optional[_Union[Empty, _Mapping]] = ..., inspected: _Optional[_Union[Inspected, _Mapping]] = ..., failing: _Optional[_Union[Exited, _Mapping]] = ..., exec: _Optional[_Union[ExecData, _Mapping]] = ..., closed: _Optional[bool] = ...) -> None: ...
+    parts: _containers.RepeatedCompositeFieldContainer[DaemonMessage]
+    def __init__(self, epoch: _Optional[int] = ..., slot: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., beat: _Optional[_Union[DaemonBeat, _Mapping]] = ..., prepared: _Optional[_Union[Prepared, _Mapping]] = ..., exited: _Optional[_Union[Exited, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., log: _Optional[_Union[LogData, _Mapping]] = ..., infer: _Optional[_Union[InferData, _Mapping]] = ..., file: _Optional[_Union[FileData, _Mapping]] = ..., leaving: _Optional[_Union[Empty, _Mapping]] = ..., inspected: _Optional[_Union[Inspected, _Mapping]] = ..., failing: _Optional[_Union[Exited, _Mapping]] = ..., exec: _Optional[_Union[ExecData, _Mapping]] = ..., closed: _Optional[bool] = ..., parts: _Optional[_Iterable[_Union[DaemonMessage, _Mapping]]] = ...) -> None: ...
 
 class Welcome(_message.Message):
     __slots__ = ("epoch", "heartbeat_s", "suspect_s", "act_s")
@@ -1054,7 +1056,7 @@ class Exec(_message.Message):
     def __init__(self, request: _Optional[int] = ..., id: _Optional[_Union[AttemptId, _Mapping]] = ..., argv: _Optional[_Iterable[str]] = ..., limit_s: _Optional[float] = ..., is_cancelled: _Optional[bool] = ...) -> None: ...
 
 class SchedulerMessage(_message.Message):
-    __slots__ = ("slot", "welcome", "fenced", "prepare", "start", "stop", "forget", "read_log", "infer", "read_file", "ack", "drain", "noted", "inspect", "retire", "exec", "pace", "closed")
+    __slots__ = ("slot", "welcome", "fenced", "prepare", "start", "stop", "forget", "read_log", "infer", "read_file", "ack", "drain", "noted", "inspect", "retire", "exec", "pace", "closed", "parts")
     SLOT_FIELD_NUMBER: _ClassVar[int]
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     FENCED_FIELD_NUMBER: _ClassVar[int]
@@ -1073,6 +1075,7 @@ class SchedulerMessage(_message.Message):
     EXEC_FIELD_NUMBER: _ClassVar[int]
     PACE_FIELD_NUMBER: _ClassVar[int]
     CLOSED_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
     slot: int
     welcome: Welcome
     fenced: str
@@ -1091,7 +1094,8 @@ class SchedulerMessage(_message.Message):
     exec: Exec
     pace: Pace
     closed: str
-    def __init__(self, slot: _Optional[int] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., fenced: _Optional[str] = ..., prepare: _Optional[_Union[Prepare, _Mapping]] = ..., start: _Optional[_Union[Start, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., forget: _Optional[str] = ..., read_log: _Optional[_Union[ReadLog, _Mapping]] = ..., infer: _Optional[_Union[Infer, _Mapping]] = ..., read_file: _Optional[_Union[ReadFile, _Mapping]] = ..., ack: _Optional[int] = ..., drain: _Optional[bool] = ..., noted: _Optional[_Union[AttemptId, _Mapping]] = ..., inspect: _Optional[_Union[Inspect, _Mapping]] = ..., retire: _Optional[str] = ..., exec: _Optional[_Union[Exec, _Mapping]] = ..., pace: _Optional[_Union[Pace, _Mapping]] = ..., closed: _Optional[str] = ...) -> None: ...
+    parts: _containers.RepeatedCompositeFieldContainer[SchedulerMessage]
+    def __init__(self, slot: _Optional[int] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., fenced: _Optional[str] = ..., prepare: _Optional[_Union[Prepare, _Mapping]] = ..., start: _Optional[_Union[Start, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., forget: _Optional[str] = ..., read_log: _Optional[_Union[ReadLog, _Mapping]] = ..., infer: _Optional[_Union[Infer, _Mapping]] = ..., read_file: _Optional[_Union[ReadFile, _Mapping]] = ..., ack: _Optional[int] = ..., drain: _Optional[bool] = ..., noted: _Optional[_Union[AttemptId, _Mapping]] = ..., inspect: _Optional[_Union[Inspect, _Mapping]] = ..., retire: _Optional[str] = ..., exec: _Optional[_Union[Exec, _Mapping]] = ..., pace: _Optional[_Union[Pace, _Mapping]] = ..., closed: _Optional[str] = ..., parts: _Optional[_Iterable[_Union[SchedulerMessage, _Mapping]]] = ...) -> None: ...
 
 class Begin(_message.Message):
     __slots__ = ("prepare", "master_addr", "master_port", "job_file", "plan_file", "job_dir", "env")

@@ -32,7 +32,7 @@ from oneflow.launcher.daemon.settings import DaemonSettings
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.protos import cluster_pb2_grpc
 from oneflow.scheduler.cluster.tls import SERVER_NAME
-from oneflow.scheduler.jobs.messages import describe
+from oneflow.scheduler.jobs.messages import describe, packed, parts_of
 from oneflow.services.listeners import check_listener
 from oneflow.services.metrics_daemon import DAEMON
 from oneflow.services.pinned_channel import (
@@ -379,8 +379,9 @@ class Attachment:
         tell("no line to the scheduler at %s: %s", self._settings.scheduler, why)
 
     async def _write(self, stream: AttachStream) -> None:
-        for hello in self._first_words():
-            await stream.write(hello)
+        hellos = deque(self._first_words())
+        while hellos:
+            await stream.write(packed(hellos))
         beaten_at = time.monotonic()
         while True:
             now, beat_at = time.monotonic(), beaten_at + self._heartbeat_s
@@ -389,8 +390,10 @@ class Attachment:
                 await stream.write(self._beat(self._beats))
                 beaten_at = now
             elif self._urgent or self._bulk:
-                message = self._urgent.popleft() if self._urgent else self._bulk.popleft()
-                await stream.write(self._signed(message))
+                message = packed(self._urgent) if self._urgent else self._bulk.popleft()
+                for part in parts_of(message):
+                    self._sign(part)
+                await stream.write(message)
                 if self._is_last(message):
                     await stream.done_writing()
                     return await asyncio.sleep(LEAVE_S)
@@ -406,9 +409,8 @@ class Attachment:
         beat = pb.DaemonBeat(number=number, use=self._meter.look())
         return pb.DaemonMessage(epoch=self.epoch, beat=beat)
 
-    def _signed(self, message: pb.DaemonMessage) -> pb.DaemonMessage:
+    def _sign(self, message: pb.DaemonMessage) -> None:
         message.epoch = self.epoch
-        return message
 
     def _is_last(self, message: pb.DaemonMessage) -> bool:
         return bool(message.WhichOneof("kind") == "leaving")
@@ -419,7 +421,8 @@ class Attachment:
             if message is None:  # gRPC's word for bytes that are no message
                 DAEMON.message_rejected("malformed")
                 raise ProtocolError("what came was no message")
-            self._heard(message)
+            for part in parts_of(message):
+                self._heard(part)
 
     def _heard(self, message: pb.SchedulerMessage) -> None:
         kind = message.WhichOneof("kind")

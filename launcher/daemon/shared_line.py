@@ -140,8 +140,8 @@ class SharedLine(Attachment):
         use = self._meter.look()
         return pb.DaemonMessage(beat=pb.DaemonBeat(number=number, others=others, use=use))
 
-    def _signed(self, message: pb.DaemonMessage) -> pb.DaemonMessage:
-        return message  # by the guest
+    def _sign(self, message: pb.DaemonMessage) -> None:
+        """Its guest has."""
 
     def _is_last(self, message: pb.DaemonMessage) -> bool:
         return False
@@ -151,6 +151,10 @@ class SharedLine(Attachment):
         if not message.slot:
             if kind == "ack":
                 self._acked(message.ack)
+            elif kind == "pace":
+                self._keep_pace(message.pace)
+                for each in self._guests.values():
+                    each.mail.put_nowait(message)
             return
         guest = self._guests.get(message.slot)
         if guest is None:
@@ -158,9 +162,8 @@ class SharedLine(Attachment):
         if kind == "welcome":
             self._was_welcomed = True
             self._keep_pace(message.welcome)
-        elif kind == "pace":
-            self._keep_pace(message.pace)
         if kind == "closed":
+            log.warning("%s is heard no longer: %s", guest.hello.daemon, message.closed)
             guest.close()
         else:
             guest.mail.put_nowait(message)

@@ -18,7 +18,7 @@ from oneflow.core.config import current_config
 from oneflow.core.errors import ConfigError, InternalError, OneFlowError
 
 LATE_S = 10.0  # who waits so long to join says for whom, well before the deadline
-PROTOCOL = 4  # raise it when an old peer could misread a message
+PROTOCOL = 5  # raise it when an old peer could misread a message
 ERROR_KEY = "oneflow-error"  # trailing metadata: the name of the error's type
 AGAIN_KEY = "oneflow-again"  # trailing metadata of a refusal: come again in so many seconds
 OPEN_KEY = "oneflow-open"  # initial metadata of every stream that was let in, sent at once

@@ -12,7 +12,7 @@ import contextvars
 import hmac
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -362,17 +362,6 @@ def check_node(token: str, daemon: str, node: str) -> None:
     if at and bound_to != node:
         raise DeniedError(
             f"the token {token!r} is for daemons of node {bound_to!r}, and this is {daemon}"
-        )
-
-
-def check_file(token: str, digest: str, files: Set[str]) -> None:
-    """Check that a daemon's token may read a file now.
-
-    files: those that ranks on this token's daemons need now. Raises DeniedError for any other.
-    """
-    if digest not in files:
-        raise DeniedError(
-            f"file {digest[:80]} is of no job that runs on a daemon of the token {token!r}"
         )
 
 

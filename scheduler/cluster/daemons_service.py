@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -13,11 +13,17 @@ from oneflow.core.log import get_logger
 from oneflow.core.rpc import CallContext
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.protos import cluster_pb2_grpc
-from oneflow.scheduler.cluster.auth import caller, check_file, check_node
-from oneflow.scheduler.cluster.lines import MAX_MAIL, Line, Mail, local_process
-from oneflow.scheduler.cluster.refusals import UnavailableError
+from oneflow.scheduler.cluster.auth import caller, check_node
+from oneflow.scheduler.cluster.lines import MAX_MAIL, Line, Mail, letters, local_process
+from oneflow.scheduler.cluster.refusals import DeniedError, UnavailableError
 from oneflow.scheduler.jobs.events import DaemonGone, LineBeat
-from oneflow.scheduler.jobs.messages import MAX_MESSAGE_NBYTES, event_of, joined, use_in
+from oneflow.scheduler.jobs.messages import (
+    MAX_MESSAGE_NBYTES,
+    event_of,
+    joined,
+    parts_of,
+    use_in,
+)
 
 if TYPE_CHECKING:
     from oneflow.scheduler.cluster.state import State
@@ -44,10 +50,11 @@ class DaemonsService(cluster_pb2_grpc.DaemonsServicer):
         self, request_iterator: AsyncIterator[pb.DaemonMessage], context: CallContext
     ) -> AsyncIterator[pb.SchedulerMessage]:
         shared = _Stream(str(context.peer()))
-        self._add(shared, await self._first(request_iterator))
-        reader = asyncio.ensure_future(self._read(shared, request_iterator))
+        first, *others = parts_of(await self._first(request_iterator))
+        self._add(shared, first)
+        reader = asyncio.ensure_future(self._read(shared, others, request_iterator))
         try:
-            while (message := await shared.mail.get()) is not None:
+            async for message in letters(shared.mail):
                 yield message
         finally:
             reader.cancel()
@@ -61,10 +68,12 @@ class DaemonsService(cluster_pb2_grpc.DaemonsServicer):
     async def Fetch(
         self, request: pb.BlobInfo, context: CallContext
     ) -> AsyncIterator[pb.BlobChunk]:
-        who = caller()
-        own = {line.daemon for line in self._lines.all() if line.token == who.name}
-        check_file(who.name, request.digest, self._state.files_of(own))
-        async for chunk in self._state.blobs.read(request.digest):
+        token, digest = caller().name, request.digest
+        if not self._state.is_needed(digest, token):
+            raise DeniedError(
+                f"file {digest[:80]} is of no job that runs on a daemon of the token {token!r}"
+            )
+        async for chunk in self._state.blobs.read(digest):
             yield chunk
 
     # -- one stream --------------------------------------------------------------------------------
@@ -86,7 +95,14 @@ class DaemonsService(cluster_pb2_grpc.DaemonsServicer):
         if len(shared.lines) >= (1 if is_alone else MAX_SHARED):
             raise ProtocolError("more daemons say hello than may share a stream")
         hello = message.hello
-        event = replace(joined(hello), line=hello.node if message.slot else "")
+        try:
+            event = replace(joined(hello), line=hello.node if message.slot else "")
+        except ProtocolError as error:
+            if not message.slot:
+                raise
+            log.warning("daemon %s: %s", shared, error)
+            shared.answer(pb.SchedulerMessage(slot=message.slot, closed=str(error)))
+            return  # the others of its line have done no wrong
         check_node(caller().name, hello.daemon, hello.node)
         process = local_process(shared.peer, hello.pid)
         line = Line(hello, shared.peer, process, message.slot, shared.mail)
@@ -95,13 +111,23 @@ class DaemonsService(cluster_pb2_grpc.DaemonsServicer):
         self._lines.add(line)
         self._driver.tell(event)
 
-    async def _read(self, shared: _Stream, messages: AsyncIterator[pb.DaemonMessage]) -> None:
-        """Read until the daemons end the stream, or one breaks the protocol."""
+    async def _read(
+        self,
+        shared: _Stream,
+        first: Sequence[pb.DaemonMessage],
+        messages: AsyncIterator[pb.DaemonMessage],
+    ) -> None:
+        """Read until the daemons end the stream, or one breaks the protocol. first: parts of the
+        message with which it began.
+        """
         try:
+            for part in first:
+                self._take(shared, part)
             async for message in messages:
-                if not shared.is_open:
-                    return
-                self._take(shared, message)
+                for part in parts_of(message):
+                    if not shared.is_open:
+                        return
+                    self._take(shared, part)
                 await self._driver.room()
             shared.close("it ended the stream")
         except OneFlowError as error:

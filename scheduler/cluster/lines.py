@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import os
 import tempfile
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ from oneflow.scheduler.cluster.refusals import (
     NotFoundError,
     UnavailableError,
 )
+from oneflow.scheduler.jobs.messages import packed
 from oneflow.services.listeners import has_socket, sockets_at
 
 Mail: TypeAlias = "asyncio.Queue[pb.SchedulerMessage | None]"
@@ -78,14 +80,16 @@ class Line:
         self._files: dict[int, Spool] = {}
         self._execs: dict[int, Heard] = {}
 
-    def send(self, message: pb.SchedulerMessage) -> None:
-        """Drops it if the stream is over, which is how messages get lost."""
+    def send(self, message: pb.SchedulerMessage, is_for_all: bool = False) -> None:
+        """Drops it if the stream is over, which is how messages get lost. is_for_all: for all
+        daemons of the stream.
+        """
         if not self.is_open:
             return
         if self.mail.qsize() >= MAX_MAIL:
             self.close("it does not read what it is told")
             return
-        self.mail.put_nowait(self._addressed(message))
+        self.mail.put_nowait(message if is_for_all else self._addressed(message))
 
     def _addressed(self, message: pb.SchedulerMessage) -> pb.SchedulerMessage:
         if not self.slot:
@@ -348,6 +352,23 @@ class Lines:
             del self._current[line.daemon]
             return True
         return False
+
+
+async def letters(mail: Mail) -> AsyncIterator[pb.SchedulerMessage]:
+    """Yield all of it until it ends. Messages that wait together become one: to write to a stream
+    costs ten times as much as to add to a message.
+    """
+    waiting: deque[pb.SchedulerMessage] = deque()
+    is_open = True
+    while is_open:
+        message = await mail.get()
+        while message is not None and not mail.empty():
+            waiting.append(message)
+            message = mail.get_nowait()
+        if is_open := message is not None:
+            waiting.append(message)
+        while waiting:
+            yield packed(waiting)
 
 
 # ---- processes of this machine -------------------------------------------------------------------

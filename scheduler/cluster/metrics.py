@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -47,6 +47,7 @@ LAG_S = 0.1
 AUTH_REASONS = ("missing", "bad", "expired", "role")
 LOSSES = ("silent", "died", "left")
 REJECTIONS = ("oversize", "malformed", "stale_epoch", "duplicate", "unknown")
+SLOT_STATES = ("free", "used", "reserved", "unhealthy")
 _WAITING = (JobState.QUEUED, JobState.RESTARTING)
 
 
@@ -235,15 +236,19 @@ class ClusterMetrics(Listener):
     def refresh(self, table: Table, now: float) -> None:
         """Puts the gauges together; on the loop."""
         jobs, daemons = table.jobs.values(), list(table.daemons.values())
-        live = [d for d in daemons if d.state is not DaemonState.LOST]
+        alike = Counter((d.device_type, d.state, d.job) for d in daemons)  # few of thousands differ
+        heard_at = (d.heard_at for d in daemons if d.state is not DaemonState.LOST)
         self.jobs.update({str(s): 0 for s in JobState} | Counter(str(j.state) for j in jobs))
-        self.daemons.update(
-            {str(s): 0 for s in DaemonState} | Counter(str(d.state) for d in daemons)
-        )
-        self.slots.update(_slots(daemons, table.jobs))
+        states = dict.fromkeys(map(str, DaemonState), 0)
+        slots = {(kind, state): 0 for kind in DEVICE_TYPES for state in SLOT_STATES}
+        for (kind, state, job_id), count in alike.items():
+            states[str(state)] += count
+            slots[kind, _slot_state(state, table.jobs.get(job_id), job_id)] += count
+        self.daemons.update(states)
+        self.slots.update(slots)
         self.desired.update(_desired(jobs))
         self.oldest.update(_oldest(jobs, time.time()))
-        self.heartbeat_age[()] = max((now - d.heard_at for d in live), default=0.0)
+        self.heartbeat_age[()] = now - min(heard_at, default=now)
         self._look_at_recovered(table)
         self._look_at_lost(daemons, now)
 
@@ -288,23 +293,12 @@ def _reason(reason: str) -> str:
     return reason if reason in REASONS else "INTERNAL"
 
 
-def _slots(
-    daemons: Sequence[DaemonRecord], jobs: Mapping[str, JobRecord]
-) -> dict[tuple[str, str], int]:
-    states = ("free", "used", "reserved", "unhealthy")
-    found = {(kind, state): 0 for kind in DEVICE_TYPES for state in states}
-    for daemon in daemons:
-        found[daemon.device_type, _slot_state(daemon, jobs)] += 1
-    return found
-
-
-def _slot_state(daemon: DaemonRecord, jobs: Mapping[str, JobRecord]) -> str:
-    job = jobs.get(daemon.job)
-    if daemon.state in (DaemonState.LOST, DaemonState.SUSPECT):
+def _slot_state(state: DaemonState, job: JobRecord | None, job_id: str) -> str:
+    if state in (DaemonState.LOST, DaemonState.SUSPECT):
         return "unhealthy"
     if job is not None:
         return "reserved" if job.state is JobState.STARTING else "used"
-    return "free" if daemon.state is DaemonState.UP and not daemon.job else "reserved"
+    return "free" if state is DaemonState.UP and not job_id else "reserved"
 
 
 def _desired(jobs: Iterable[JobRecord]) -> dict[str, int]:

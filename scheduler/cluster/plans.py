@@ -125,6 +125,10 @@ class Plans:
         named = set(graphs)
         return {plan for key, plan in self._digests.items() if key.partition(":")[0] in named}
 
+    def graphs_of(self, plan: str) -> set[str]:
+        """Digests of the job files of which this is a plan."""
+        return {key.partition(":")[0] for key, found in self._digests.items() if found == plan}
+
     def close(self) -> None:
         """Stop; a compile under way is nobody's failure and is done again by the next scheduler."""
         self._is_closed = True

@@ -10,7 +10,7 @@ import asyncio
 import fcntl
 import os
 import time
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -45,6 +45,7 @@ from oneflow.scheduler.jobs.events import (
 from oneflow.scheduler.jobs.ledger import FORGOTTEN
 from oneflow.scheduler.jobs.messages import prepare_message
 from oneflow.scheduler.jobs.records import JobRecord, JobSpec, JobState, TokenRecord
+from oneflow.scheduler.jobs.specs import spec_to_proto
 from oneflow.scheduler.jobs.store import SqliteStore
 from oneflow.scheduler.jobs.table import Table
 from oneflow.services.failpoints import failpoint
@@ -159,15 +160,15 @@ class State:
         """Digests that jobs name."""
         return self._files(job.spec for job in self.driver.table.jobs.values())
 
-    def files_of(self, daemons: Set[str]) -> set[str]:
-        """Return the digests of the files that ranks on these daemons need for the attempts that go
-        on.
+    def is_needed(self, digest: str, token: str) -> bool:
+        """Whether a rank on a daemon of this token needs the file for the attempt that goes on.
+        Each rank of thousands asks, so the first that is found has to do.
         """
-        table = self.driver.table
+        table, graphs = self.driver.table, {digest} | self.plans.graphs_of(digest)
         going_on = [table.jobs[job_id] for job_id in table.attempts.live if job_id in table.jobs]
-        return self._files(
-            job.spec for job in going_on if any(a.daemon in daemons for a in job.assignments)
-        )
+        named = [j for j in going_on if j.spec.archive == digest or j.spec.graph in graphs]
+        lines = (self.lines.current(place.daemon) for job in named for place in job.assignments)
+        return any(line is not None and line.token == token for line in lines)
 
     def _files(self, specs: Iterable[JobSpec]) -> set[str]:
         """Digests of the files of jobs, plans of their graphs included."""
@@ -221,6 +222,7 @@ class Performer:
 
     def __init__(self, lines: Lines, settings: SchedulerSettings) -> None:
         self._lines, self._settings = lines, settings
+        self._last_spec: tuple[JobRecord | None, pb.JobSpec] = None, pb.JobSpec()
 
     def perform(self, action: Action) -> None:
         """Any action that is not the store's."""
@@ -237,20 +239,24 @@ class Performer:
             case TellPrepare():
                 self.plans.tell_prepare(action)
             case TellPace():
-                self._send(action, pb.SchedulerMessage(pace=pb.Pace(**self._pace(action.slow_s))))
+                pace = pb.Pace(**self._pace(action.slow_s))
+                self._send(action, pb.SchedulerMessage(pace=pace), is_for_all=True)
             case Tell():
                 self._send(action, action.message)
 
     def send_prepare(self, action: TellPrepare, plan: str) -> None:
         """plan: its digest, or ""."""
         failpoint("scheduler.plan")
-        self._send(action, prepare_message(action, plan))
+        record = action.record
+        if self._last_spec[0] is not record:
+            self._last_spec = record, spec_to_proto(record.spec)
+        self._send(action, prepare_message(action, plan, self._last_spec[1]))
 
-    def _send(self, action: Told, message: pb.SchedulerMessage) -> None:
+    def _send(self, action: Told, message: pb.SchedulerMessage, is_for_all: bool = False) -> None:
         """Send to the daemon that is meant, if it is still the same one."""
         line = self._lines.current(action.daemon)
         if line is not None and line.epoch == action.epoch:
-            line.send(message)
+            line.send(message, is_for_all)
 
     def _welcome(self, action: TellWelcome) -> None:
         line = self._lines.welcome(action.daemon, action.incarnation, action.epoch)

@@ -271,7 +271,9 @@ class Tell:
 
 @dataclass(frozen=True)
 class TellPace:
-    """The cluster has another size: the daemon shall beat by so much later than it could."""
+    """The cluster has another size: the daemon, and all that share its line, shall beat by so much
+    later than they could.
+    """
 
     daemon: str
     slow_s: float

@@ -6,7 +6,8 @@ Rules that the code cannot show:
   must end its ranks and join anew with nothing running.
 * A broken connection alone loses nothing: the same incarnation may come back until it is lost.
 * In a large cluster each line beats less often, and may be silent for longer. The pace that
-  it was told counts, by its Welcome or by the answer to its last message.
+  it was told counts, by the Welcomes of its daemons or by the answer to one of its beats, which
+  is told to all of them again if the daemon through which it was told has joined anew since.
 * Of two processes with one name the one that is here stays, while it is heard.
 * A drain and its undoing are durable before the daemon hears of them, and are told again after
   every Welcome, which ends a drain on the daemon's side. They are of one incarnation: a daemon that
@@ -20,6 +21,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from math import inf
+from typing import NamedTuple
 
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.jobs.events import (
@@ -39,6 +41,14 @@ from oneflow.scheduler.jobs.step_context import StepContext
 _GONE = DaemonState.LOST
 
 
+class _Pace(NamedTuple):
+    """The pace of a line (see settings.py), and the daemon through which it was told."""
+
+    slow_s: float
+    daemon: str
+    epoch: int
+
+
 class Fleet:
     """The daemons; `desk` collects the messages to them.  drained: incarnations of daemons that
     an operator drained.
@@ -55,7 +65,8 @@ class Fleet:
         self._drained = dict(drained)
         self._all_until: float | None = None  # newcomers are drained as well
         self._lost_at: dict[str, float] = {}
-        self._slow_s: dict[str, float] = {}  # as those here were told; see settings.py
+        self.slow_s = desk.settings.slow_s(0)  # the pace of a cluster of as many lines as this
+        self._paces: dict[str, _Pace] = {}  # of each line
         self._lines: dict[str, str] = {}  # of those that are not lost
         self._sharing: Counter[str] = Counter()  # daemons of each line
 
@@ -80,14 +91,10 @@ class Fleet:
         known = self.daemons.get(daemon)
         return known is None or known.state is _GONE
 
-    @property
-    def slow_s(self) -> float:
-        """Return the pace of a cluster of as many lines as this one has now."""
-        return self.desk.settings.slow_s(len(self._sharing))
-
     def silence(self, daemon: str) -> Silence:
         """Return the limits of its silence, as they follow from the pace that it was told."""
-        return self.desk.settings.silence(self._slow_s.get(daemon, 0.0))
+        pace = self._paces.get(self._lines.get(daemon, ""))
+        return self.desk.settings.silence(pace.slow_s if pace is not None else 0.0)
 
     def _silent_s(self, daemon: str) -> float:
         return self.desk.now - self.daemons[daemon].heard_at
@@ -135,10 +142,10 @@ class Fleet:
         self.daemons[hello.daemon] = record
         self.away.discard(hello.daemon)
         self._lost_at.pop(hello.daemon, None)
-        self._note_line(hello.daemon, line or hello.daemon)
+        self._note_line(hello.daemon, line := line or hello.daemon)
         self.desk.is_queue_stale = True
         self.desk.tell(SaveEpoch(self.epoch))
-        slow_s = self._slow_s[hello.daemon] = self.slow_s
+        slow_s = self._paces.setdefault(line, _Pace(self.slow_s, record.id, self.epoch)).slow_s
         self.desk.tell(TellWelcome(hello.daemon, self.epoch, hello.incarnation, slow_s))
         self._go_on_draining(hello)
         self.look_at(hello.daemon)
@@ -150,9 +157,11 @@ class Fleet:
         self._sharing[before] -= 1
         if self._sharing[before] <= 0:
             del self._sharing[before]
+            self._paces.pop(before, None)
         if line:
             self._lines[daemon] = line
             self._sharing[line] += 1
+        self.slow_s = self.desk.settings.slow_s(len(self._sharing))
 
     def _go_on_draining(self, hello: pb.Hello) -> None:
         if self._all_until is not None:
@@ -184,7 +193,6 @@ class Fleet:
         self.drain_until.pop(daemon, None)
         self._note_drain(daemon, 0)
         self._lost_at.pop(daemon, None)
-        self._slow_s.pop(daemon, None)
         self._note_line(daemon, "")
         self.desk.is_queue_stale = True
 
@@ -203,19 +211,21 @@ class Fleet:
     def _lose(self, daemon: str) -> None:
         self._set(daemon, state=_GONE, job="")
         self._lost_at[daemon] = self.desk.now
-        self._slow_s.pop(daemon, None)
         self._note_line(daemon, "")
 
     # -- time --------------------------------------------------------------------------------------
 
     def hear(self, daemon: str) -> None:
-        self.daemons[daemon] = replace(self.daemons[daemon], heard_at=self.desk.now)
-        if self.daemons[daemon].state is DaemonState.SUSPECT:
+        known = self.daemons[daemon]
+        known.heard_at = self.desk.now
+        if known.state is DaemonState.SUSPECT:
             self.look_at(daemon)
-        slow_s = self.slow_s
-        if self._slow_s.get(daemon, 0.0) != slow_s and self.is_reachable(daemon):
-            self._slow_s[daemon] = slow_s
-            self.desk.tell(TellPace(daemon, slow_s))
+        line = self._lines[daemon]
+        told = self._paces[line]
+        is_told = told.slow_s == self.slow_s and self.is_current(told.daemon, told.epoch)
+        if not is_told and self.is_reachable(daemon):
+            self._paces[line] = _Pace(self.slow_s, daemon, known.epoch)
+            self.desk.tell(TellPace(daemon, self.slow_s))
 
     def forgive(self, gap_s: float) -> None:
         """We were not there to listen for so long: nobody was silent in that time."""
@@ -226,10 +236,9 @@ class Fleet:
         self._forgive(self.away & self.daemons.keys(), gap_s)
 
     def _forgive(self, daemons: Iterable[str], gap_s: float) -> None:
-        for daemon in list(daemons):
+        for daemon in daemons:
             known = self.daemons[daemon]
-            heard_at = min(known.heard_at + gap_s, self.desk.now)
-            self.daemons[daemon] = replace(known, heard_at=heard_at)
+            known.heard_at = min(known.heard_at + gap_s, self.desk.now)
 
     def look(self) -> list[str]:
         """Whom to give up now; the others' states are brought up to date."""
@@ -248,11 +257,10 @@ class Fleet:
         """Return the time at which the next silent daemon is to be given up; infinity if there is
         none.
         """
-        slow_s, silence = self._slow_s, self.desk.settings.silence
-        present = (d for d in self.daemons.values() if d.state is not _GONE)
-        return min(
-            (d.heard_at + silence(slow_s.get(d.id, 0.0)).act_s for d in present), default=inf
-        )
+        silence, daemons = self.desk.settings.silence, self.daemons
+        act_s = {line: silence(pace.slow_s).act_s for line, pace in self._paces.items()}
+        lines = self._lines.items()
+        return min((daemons[daemon].heard_at + act_s[line] for daemon, line in lines), default=inf)
 
     def look_at(self, daemon: str) -> None:
         """Set a daemon's state, as it follows from its last sign."""

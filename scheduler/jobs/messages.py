@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import re
 import time
+from collections import deque
 from collections.abc import Callable, MutableMapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from oneflow.core.control_channel import MAX_TEXT_CHARS, PROTOCOL, is_label
 from oneflow.core.errors import ConfigError, ProtocolError
@@ -37,7 +38,6 @@ from oneflow.scheduler.jobs.limits import (
     folder_name,
 )
 from oneflow.scheduler.jobs.records import JobRecord
-from oneflow.scheduler.jobs.specs import spec_to_proto
 
 MAX_BEAT_NBYTES = 16 << 10
 MAX_USE_NBYTES, MAX_USE = 128, 1e15  # of a node: as a message, and each of its means
@@ -48,6 +48,7 @@ MAX_ROOTS = 128  # each as it was given, and with links followed
 MAX_KEPT = 10_000  # jobs that a daemon says it has files of
 MAX_METRICS, MAX_METRIC_CHARS = 1000, 256
 MAX_POINTS, MAX_POINTS_NBYTES = 100, 256 << 10  # of a curve, in a message
+MAX_PARTS, MAX_PARTS_NBYTES = 64, 256 << 10  # of a message that stands for several
 MAX_SECONDS = 1e6  # that an event may lie back
 MAX_CAUSE_CHARS = MAX_TEXT_CHARS // 4  # a character may take four bytes
 MAX_WAITING_CHARS, MAX_WARNING_CHARS = 500, 1000
@@ -57,6 +58,7 @@ PHASES = frozenset(("preparing", "prepared", "running", "stopping"))
 _NODE = re.compile(r"[A-Za-z0-9_.-]{1,253}")
 _DAEMON = re.compile(r"[A-Za-z0-9_.-]{1,253}/(cpu|cuda):[0-9]{1,4}")
 _ADDRESS = re.compile(r"[A-Za-z0-9_.:%\[\]-]{1,253}")
+M = TypeVar("M", pb.DaemonMessage, pb.SchedulerMessage)
 
 
 # ---- ranks ---------------------------------------------------------------------------------------
@@ -102,6 +104,30 @@ def id_in(message: pb.DaemonMessage | pb.SchedulerMessage) -> pb.AttemptId | Non
 def attempt_id(record: JobRecord, rank: int, attempt: int = 0) -> pb.AttemptId:
     """One rank of an attempt of a job; 0: of its last one."""
     return AttemptKey(record.id, attempt or record.attempt, rank, record.life).wire
+
+
+# ---- several at once -----------------------------------------------------------------------------
+
+
+def packed(waiting: deque[M]) -> M:
+    """Take the first of the messages that wait, and as many of the next ones as go with it: one
+    message that stands for them.
+    """
+    first = waiting.popleft()
+    if not waiting:
+        return first
+    parts, nbytes = [first], first.ByteSize()
+    while waiting and len(parts) < MAX_PARTS:
+        nbytes += waiting[0].ByteSize()
+        if nbytes > MAX_PARTS_NBYTES:
+            break
+        parts.append(waiting.popleft())
+    return first if len(parts) == 1 else type(first)(parts=parts)
+
+
+def parts_of(message: M) -> Sequence[M]:
+    """Return the messages that one stands for, in order."""
+    return message.parts or (message,)
 
 
 # ---- from daemons --------------------------------------------------------------------------------
@@ -265,13 +291,16 @@ def told_by(wire: pb.WorkerCounts) -> list[Sample]:
 # ---- to daemons ----------------------------------------------------------------------------------
 
 
-def prepare_message(action: TellPrepare, plan: str) -> pb.SchedulerMessage:
-    """plan: digest of the compiled plan, or ""."""
+def prepare_message(action: TellPrepare, plan: str, spec: pb.JobSpec) -> pb.SchedulerMessage:
+    """Return the message by which a rank is prepared.
+
+    plan: digest of the compiled plan, or "". spec: of the job, the same for all ranks.
+    """
     record = action.record
     return pb.SchedulerMessage(
         prepare=pb.Prepare(
             id=attempt_id(record, action.rank),
-            spec=spec_to_proto(record.spec),
+            spec=spec,
             world_size=len(record.assignments),
             job_key=record.job_key,
             resume_from=action.resume_from,

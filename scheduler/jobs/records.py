@@ -241,12 +241,13 @@ class DaemonState(str, Enum):
         return self.value
 
 
-@dataclass(frozen=True)
+@dataclass
 class DaemonRecord:
     """One daemon: one device.
 
     epoch: grows with every joining; messages with an older one are refused.  job: of the attempt
-    that holds the device, "" if it is free.  heard_at: on the monotonic clock.
+    that holds the device, "" if it is free.  heard_at: on the monotonic clock; it alone changes in
+    place, as it does so thousands of times a second.
     """
 
     id: str

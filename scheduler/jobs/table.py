@@ -65,6 +65,7 @@ from oneflow.scheduler.jobs.settings import Settings
 from oneflow.scheduler.jobs.step_context import StepContext
 
 LOOK_S = 0.1
+CHOOSE_S = 1e-5  # for each device: after so long devices are shared out again
 RETIRE_S = 10.0  # so often old jobs are looked for
 SAVE_CLOCK_S = 600.0  # so often the believed time is made durable
 
@@ -103,7 +104,7 @@ class Table:
             self._desk, self._fleet, self._attempts, partial(due_jobs, self._desk)
         )
         self._last_now: float | None = None
-        self._looked_at = self._ticked_at = 0.0
+        self._looked_at = self._ticked_at = self._chosen_at = 0.0
         self._wall_offset = 0.0
         self._retire_at = 0.0
         jobs = self._desk.jobs.values()
@@ -479,10 +480,20 @@ class Table:
             self._give_up(daemon, f"daemon {daemon} could not end its rank in time")
         self._growth.look()
 
+    def _has_just_chosen(self) -> bool:
+        """Whether it is too soon to look at all devices of a large cluster again: thousands of them
+        may join or leave one after the other.
+        """
+        num_devices = len(self._fleet.daemons)
+        if num_devices <= self.settings.fast_daemons:
+            return False
+        return self._desk.now - self._chosen_at < CHOOSE_S * num_devices
+
     def _start_what_can(self, is_submit: bool) -> None:
         """is_submit: nobody is stopped for a job before that is known to be durable."""
-        if not self._desk.is_queue_stale:
+        if not self._desk.is_queue_stale or self._has_just_chosen():
             return
+        self._chosen_at = self._desk.now
         self._desk.is_queue_stale = False
         waiting = due_jobs(self._desk)
         if not waiting:

@@ -22,6 +22,7 @@ from oneflow.scheduler.jobs.limits import up_to
 from oneflow.scheduler.jobs.messages import AttemptKey, event_of, key_of, prepare_message
 from oneflow.scheduler.jobs.records import JobRecord
 from oneflow.scheduler.jobs.settings import ACT_BEATS
+from oneflow.scheduler.jobs.specs import spec_to_proto
 
 from .network import Connection, Line, Quality, Violation, World
 
@@ -358,7 +359,7 @@ class Daemon:
         self.step(pb.SchedulerMessage(fenced=why))
 
     def _prepare(self, message: TellPrepare) -> None:
-        told = prepare_message(message, "")
+        told = prepare_message(message, "", spec_to_proto(message.record.spec))
         key = key_of(told.prepare.id)
         is_busy = self.mind.phase in (Phase.RUNNING, Phase.STOPPING)
         if is_busy and key != self.mind.key and key not in self.mind.over:

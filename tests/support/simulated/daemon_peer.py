@@ -13,6 +13,7 @@ from oneflow.core.control_channel import PROTOCOL, channel_options
 from oneflow.core.loop import wait_for
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.protos import cluster_pb2_grpc
+from oneflow.scheduler.jobs.messages import parts_of
 from oneflow.services.pinned_channel import prove_async
 from oneflow.services.proof import Claim
 from tests.support.cluster import SchedulerProcess
@@ -220,8 +221,9 @@ class FakeDaemon:
 
         with suppress(grpc.RpcError):
             async for message in self._stream:
-                await self._take(message)
-                self.heard.append(message)
+                for part in parts_of(message):
+                    await self._take(part)
+                    self.heard.append(part)
                 self._news.set()
 
     async def _take(self, message: pb.SchedulerMessage) -> None:

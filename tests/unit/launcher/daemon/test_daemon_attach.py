@@ -79,6 +79,36 @@ def test_the_pace_of_beats_is_the_schedulers() -> None:
     assert (attachment._heartbeat_s, attachment._act_s) == (0.01, 7.0)
 
 
+def test_what_waits_together_is_written_and_read_at_once() -> None:
+    heard: list[pb.SchedulerMessage] = []
+    attachment = Attachment(settings(), pb.Hello, heard.append, lambda: None)
+    written: list[pb.DaemonMessage] = []
+    told = [pb.SchedulerMessage(drain=True), pb.SchedulerMessage(forget="j1")]
+
+    class Stream:
+        async def write(self, message: pb.DaemonMessage) -> None:
+            written.append(message)
+
+        async def __aiter__(self) -> Any:
+            yield pb.SchedulerMessage(parts=told)
+
+    async def scene() -> None:
+        attachment._welcomed(pb.Welcome(epoch=3, heartbeat_s=3600.0))
+        for port in (1, 2, 3):
+            attachment.send(pb.DaemonMessage(prepared=pb.Prepared(master_port=port)))
+        stream: Any = Stream()
+        writer = asyncio.ensure_future(attachment._write(stream))
+        await attachment._read(stream)
+        await asyncio.sleep(0)
+        writer.cancel()
+
+    asyncio.run(scene())
+    assert heard == told
+    hello, message = written
+    said = [(part.epoch, part.prepared.master_port) for part in message.parts]
+    assert (hello.WhichOneof("kind"), said) == ("hello", [(3, 1), (3, 2), (3, 3)])
+
+
 class Refusal:
     """The error that gRPC raises for a message that the scheduler does not take."""
 

@@ -87,6 +87,10 @@ def test_what_comes_for_a_slot_goes_to_its_daemon() -> None:
     line._heard(pb.SchedulerMessage(slot=7, drain=True))
     assert (said_to(first), len(said_to(second))) == ([], 1)
     assert (line._heartbeat_s, line._act_s) == (2.5, 30.0)  # the pace of all
+    pace = pb.SchedulerMessage(pace=pb.Pace(heartbeat_s=4.0, act_s=40.0))
+    line._heard(pace)
+    assert (said_to(first), said_to(second)) == ([pace], [pace])
+    assert (line._heartbeat_s, line._act_s) == (4.0, 40.0)
 
 
 def test_a_process_that_is_gone_has_died_but_for_one_that_left() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,7 @@ from oneflow.scheduler.cluster.auth import Caller, act_as
 from oneflow.scheduler.cluster.daemons_service import DaemonsService
 from oneflow.scheduler.cluster.lines import Lines
 from oneflow.scheduler.jobs.events import DaemonGone, DaemonJoined, LineBeat
+from oneflow.scheduler.jobs.messages import packed, parts_of
 
 
 def hello(slot: int) -> pb.DaemonMessage:
@@ -72,7 +74,8 @@ class Rig:
 
 
 def told(messages: list[pb.SchedulerMessage]) -> list[tuple[int, str | None]]:
-    return [(message.slot, message.WhichOneof("kind")) for message in messages]
+    parts = [part for message in messages for part in parts_of(message)]
+    return [(part.slot, part.WhichOneof("kind")) for part in parts]
 
 
 def test_daemons_of_one_stream_join_each_for_itself_and_are_lost_together() -> None:
@@ -89,6 +92,31 @@ def test_daemons_of_one_stream_join_each_for_itself_and_are_lost_together() -> N
     ]
     both = [(1, "welcome"), (2, "welcome"), (0, "ack"), (1, "closed"), (2, "closed")]
     assert told(said) == both
+
+
+def test_what_waits_together_is_said_at_once_in_both_directions() -> None:
+    rig, all_slots = Rig(), range(1, 9)
+
+    def welcome_all() -> None:
+        for slot in all_slots:
+            rig.welcome(slot)
+
+    beats = beat(*((slot, 10 + slot) for slot in all_slots))
+    said = rig.attach(packed(deque(map(hello, all_slots))), welcome_all, beats)
+    joined = [event for event in rig.events if isinstance(event, DaemonJoined)]
+    assert [event.hello.daemon for event in joined] == [f"n/cpu:{slot}" for slot in all_slots]
+    welcomes = [(slot, "welcome") for slot in all_slots]
+    assert told(said)[:9] == [*welcomes, (0, "ack")]
+    assert len(said) <= 2
+
+
+def test_a_daemon_that_cannot_be_ends_its_own_slot_and_not_the_line() -> None:
+    rig, wrong = Rig(), hello(2)
+    wrong.hello.device_type = "abacus"
+    said = rig.attach(wrong, hello(1), lambda: rig.welcome(1), beat((1, 11)))
+    assert told(said)[:3] == [(2, "closed"), (1, "welcome"), (0, "ack")]
+    assert "no device 'abacus'" in said[0].parts[0].closed if said[0].parts else said[0].closed
+    assert rig.events[1] == LineBeat((("n/cpu:1", 11),))
 
 
 def test_who_is_refused_ends_its_own_slot_and_not_the_line() -> None:

@@ -4,6 +4,7 @@ rightly.
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 import pytest
@@ -22,7 +23,15 @@ from oneflow.scheduler.jobs.events import (
     SaveEpoch,
     TellPrepare,
 )
-from oneflow.scheduler.jobs.messages import event_of, joined, prepare_message
+from oneflow.scheduler.jobs.messages import (
+    MAX_PARTS,
+    MAX_PARTS_NBYTES,
+    event_of,
+    joined,
+    packed,
+    parts_of,
+    prepare_message,
+)
 from oneflow.scheduler.jobs.records import JobRecord, JobSpec
 
 from .table_rig import Rig
@@ -48,15 +57,28 @@ def test_a_hello_becomes_a_joining() -> None:
     assert event.hello == hello(running=[running], epoch=4)
 
 
+def test_messages_that_wait_together_become_few_of_bounded_size_in_their_order() -> None:
+    small = [pb.SchedulerMessage(slot=slot, drain=True) for slot in range(1, 2 * MAX_PARTS)]
+    large = [pb.SchedulerMessage(slot=1, fenced="x" * (MAX_PARTS_NBYTES // 2 + n)) for n in (1, 2)]
+    waiting, found = deque([*small, *large, small[0]]), []
+    while waiting:
+        found.append(packed(waiting))
+    assert [len(parts_of(message)) for message in found] == [MAX_PARTS, MAX_PARTS, 2]
+    assert [part for message in found for part in parts_of(message)] == [*small, *large, small[0]]
+    alone = deque(large[:1])
+    assert packed(alone) is large[0]
+
+
 def test_each_rank_is_told_how_many_share_its_node() -> None:
     rig = Rig(0)
     for name in ("n0/cpu:0", "n0/cpu:1", "n0/cpu:2", "n1/cpu:0", "n2/cpu:0", "n2/cpu:1"):
         rig.join(name)
     rig.submit(devices=6)
-    told = [prepare_message(action, "").prepare for action in rig.told(TellPrepare)]
+    spec = pb.JobSpec(name="told")
+    told = [prepare_message(action, "", spec).prepare for action in rig.told(TellPrepare)]
     told.sort(key=lambda prepare: rig.job().assignments[prepare.id.rank].node)
     assert [prepare.local_world_size for prepare in told] == [3, 3, 3, 1, 2, 2]
-    assert {prepare.world_size for prepare in told} == {6}
+    assert {(prepare.world_size, prepare.spec.name) for prepare in told} == {(6, "told")}
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from oneflow.scheduler.jobs.events import (
     Ticked,
 )
 from oneflow.scheduler.jobs.records import DaemonState
-from oneflow.scheduler.jobs.settings import BEATS_PER_S, LEAST_SLOW_S, Settings
+from oneflow.scheduler.jobs.settings import BEATS_PER_S, LEAST_SLOW_S, Settings, Silence
 
 from .table_rig import WALL, Rig
 
@@ -66,6 +66,45 @@ def test_daemons_that_share_a_line_slow_it_down_no_more_than_one() -> None:
         rig.hear("n0/cpu:0", beat=pb.DaemonBeat())
         paces = [told.slow_s for told in rig.told(TellPace)]
         assert paces == ([LEAST_SLOW_S] if number == 0 else [0.0] if number == 2 else [])
+
+
+def test_a_pace_is_told_once_a_line_and_again_if_it_may_have_been_lost() -> None:
+    rig = Rig(2, settings=FEW)  # two lines
+    for number in range(3):
+        rig.do(DaemonJoined(pb.Hello(daemon=f"n1/cpu:{number}", node="n1", incarnation=7), "n1"))
+    rig.hear("n0/cpu:0", leaving=pb.Empty())
+    names = [f"n1/cpu:{number}" for number in range(3)]
+    beat = LineBeat(tuple((name, rig.epoch(name)) for name in names))
+    rig.do(beat)
+    assert rig.told(TellPace) == [TellPace("n1/cpu:0", 0.0, rig.epoch("n1/cpu:0"))]
+    rig.do(beat)
+    assert not rig.told(TellPace)
+    rig.do(DaemonJoined(pb.Hello(daemon="n1/cpu:0", node="n1", incarnation=7), "n1"))
+    rig.hear("n1/cpu:1", beat=pb.DaemonBeat())
+    assert [told.daemon for told in rig.told(TellPace)] == ["n1/cpu:1"]
+    rig.do(DaemonJoined(pb.Hello(daemon="n2/cpu:0", node="n2", incarnation=7)))
+    rig.do(DaemonJoined(pb.Hello(daemon="n1/cpu:3", node="n1", incarnation=7), "n1"))
+    assert [told.slow_s for told in rig.told(TellWelcome)] == [0.0]  # as fast as its line is
+    rig.hear("n1/cpu:3", beat=pb.DaemonBeat())
+    assert [told.slow_s for told in rig.told(TellPace)] == [LEAST_SLOW_S]
+
+
+def test_the_next_silence_is_found_by_looking_at_each_line_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig, asked, silence = Rig(0), [], Settings.silence
+    for number in range(30):
+        node = f"n{number % 3}"
+        hello = pb.Hello(daemon=f"{node}/cpu:{number}", node=node, incarnation=7)
+        rig.do(DaemonJoined(hello, node), 0.01)
+
+    def counted(settings: Settings, slow_s: float) -> Silence:
+        asked.append(slow_s)
+        return silence(settings, slow_s)
+
+    monkeypatch.setattr(Settings, "silence", counted)
+    assert rig.table.due_at == pytest.approx(1000.01 + rig.settings.act_s)
+    assert asked == [0.0] * 3
 
 
 def test_one_beat_is_heard_of_all_who_share_the_line_but_for_old_epochs() -> None:

@@ -10,8 +10,9 @@ import pytest
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.jobs import queue
 from oneflow.scheduler.jobs.attempt import Attempt, Rank, RankPhase
-from oneflow.scheduler.jobs.events import Ticked
+from oneflow.scheduler.jobs.events import DaemonJoined, Ticked
 from oneflow.scheduler.jobs.records import Assignment
+from oneflow.scheduler.jobs.settings import Settings
 
 from .table_rig import WALL, Rig
 
@@ -89,3 +90,23 @@ def test_the_devices_are_only_sorted_for_a_job_that_waits(monkeypatch: pytest.Mo
     assert not calls
     monkeypatch.setattr("oneflow.scheduler.jobs.table.choose", queue.choose)
     assert rig.submit(devices=2).assignments
+
+
+def test_devices_that_join_one_after_the_other_are_not_all_shared_out_each_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig, sizes = Rig(0, settings=Settings(fast_daemons=2)), []
+    rig.submit(devices=MANY)
+
+    def counted(waiting: Any, daemons: Any, *rest: Any) -> queue.Choice:
+        known = list(daemons)
+        sizes.append(len(known))
+        return queue.choose(waiting, known, *rest)
+
+    monkeypatch.setattr("oneflow.scheduler.jobs.table.choose", counted)
+    for number in range(MANY):
+        hello = pb.Hello(daemon=f"n{number}/cpu:0", node=f"n{number}", device_type="cpu")
+        rig.table.step(DaemonJoined(hello), rig.now + 1e-5 * number)
+    assert sum(sizes) <= 20 * MANY
+    rig.do(Ticked(WALL), 1.0)
+    assert len(rig.job().assignments) == MANY

@@ -886,9 +886,10 @@ class ExecData(_message.Message):
     def __init__(self, request: _Optional[int] = ..., stream: _Optional[str] = ..., data: _Optional[bytes] = ..., is_last: _Optional[bool] = ..., exit_code: _Optional[int] = ..., note: _Optional[str] = ..., error: _Optional[str] = ...) -> None: ...
 
 class DaemonMessage(_message.Message):
-    __slots__ = ("epoch", "slot", "hello", "beat", "prepared", "exited", "progress", "log", "infer", "file", "leaving", "inspected", "failing", "exec", "closed", "parts")
+    __slots__ = ("epoch", "slot", "seen_s", "hello", "beat", "prepared", "exited", "progress", "log", "infer", "file", "leaving", "inspected", "failing", "exec", "closed", "parts")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     SLOT_FIELD_NUMBER: _ClassVar[int]
+    SEEN_S_FIELD_NUMBER: _ClassVar[int]
     HELLO_FIELD_NUMBER: _ClassVar[int]
     BEAT_FIELD_NUMBER: _ClassVar[int]
     PREPARED_FIELD_NUMBER: _ClassVar[int]
@@ -905,6 +906,7 @@ class DaemonMessage(_message.Message):
     PARTS_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     slot: int
+    seen_s: float
     hello: Hello
     beat: DaemonBeat
     prepared: Prepared
@@ -919,7 +921,7 @@ class DaemonMessage(_message.Message):
     exec: ExecData
     closed: bool
     parts: _containers.RepeatedCompositeFieldContainer[DaemonMessage]
-    def __init__(self, epoch: _Optional[int] = ..., slot: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., beat: _Optional[_Union[DaemonBeat, _Mapping]] = ..., prepared: _Optional[_Union[Prepared, _Mapping]] = ..., exited: _Optional[_Union[Exited, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., log: _Optional[_Union[LogData, _Mapping]] = ..., infer: _Optional[_Union[InferData, _Mapping]] = ..., file: _Optional[_Union[FileData, _Mapping]] = ..., leaving: _Optional[_Union[Empty, _Mapping]] = ..., inspected: _Optional[_Union[Inspected, _Mapping]] = ..., failing: _Optional[_Union[Exited, _Mapping]] = ..., exec: _Optional[_Union[ExecData, _Mapping]] = ..., closed: _Optional[bool] = ..., parts: _Optional[_Iterable[_Union[DaemonMessage, _Mapping]]] = ...) -> None: ...
+    def __init__(self, epoch: _Optional[int] = ..., slot: _Optional[int] = ..., seen_s: _Optional[float] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., beat: _Optional[_Union[DaemonBeat, _Mapping]] = ..., prepared: _Optional[_Union[Prepared, _Mapping]] = ..., exited: _Optional[_Union[Exited, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., log: _Optional[_Union[LogData, _Mapping]] = ..., infer: _Optional[_Union[InferData, _Mapping]] = ..., file: _Optional[_Union[FileData, _Mapping]] = ..., leaving: _Optional[_Union[Empty, _Mapping]] = ..., inspected: _Optional[_Union[Inspected, _Mapping]] = ..., failing: _Optional[_Union[Exited, _Mapping]] = ..., exec: _Optional[_Union[ExecData, _Mapping]] = ..., closed: _Optional[bool] = ..., parts: _Optional[_Iterable[_Union[DaemonMessage, _Mapping]]] = ...) -> None: ...
 
 class Welcome(_message.Message):
     __slots__ = ("epoch", "heartbeat_s", "suspect_s", "act_s")

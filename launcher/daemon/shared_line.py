@@ -59,15 +59,17 @@ class Guest:
         self.why_lost = self.why_lost or why_lost
         self.mail.put_nowait(None)
 
-    async def has_died(self) -> bool:
-        """Whether the daemon's process is gone, which may take a moment after it closed its end."""
+    async def death_s(self) -> float | None:
+        """Seconds until the daemon's process was gone, after it closed its end; None: it lives."""
+        passed_s = 0.0
         for pause_s in DEATH_LOOKS_S:
             if self.has_left:
-                return False
+                return None
             if not start_time(self.hello.pid):
-                return True
+                return passed_s
             await asyncio.sleep(pause_s)
-        return False
+            passed_s += pause_s
+        return None
 
 
 class SharedLine(Attachment):
@@ -90,9 +92,10 @@ class SharedLine(Attachment):
             self.send(self._introduction(guest))
         return guest
 
-    def remove(self, guest: Guest, has_died: bool) -> None:
+    def remove(self, guest: Guest, death_s: float | None) -> None:
         if self._guests.pop(guest.slot, None) is not None:
-            self.send(pb.DaemonMessage(slot=guest.slot, closed=has_died))
+            has_died = death_s is not None
+            self.send(pb.DaemonMessage(slot=guest.slot, closed=has_died, seen_s=death_s or 0.0))
         if not self._guests:
             self._has_guests.clear()
 
@@ -117,7 +120,7 @@ class SharedLine(Attachment):
         """Close those who had the line; one that has come meanwhile waits for the next."""
         self._unanswered.clear()
         for guest in [guest for guest in self._guests.values() if guest.is_introduced]:
-            self.remove(guest, False)
+            self.remove(guest, None)
             guest.close(f"the node's line to the scheduler is lost: {self._broken_by}")
 
     # -- the stream --------------------------------------------------------------------------------
@@ -200,7 +203,7 @@ class GuestsService(cluster_pb2_grpc.DaemonsServicer):
                 yield message
         finally:
             reader.cancel()
-            self._line.remove(guest, await guest.has_died() if reader.done() else False)
+            self._line.remove(guest, await guest.death_s() if reader.done() else None)
         if guest.why_lost:
             await self._abort(context, "UNAVAILABLE", guest.why_lost)
 

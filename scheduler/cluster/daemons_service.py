@@ -185,6 +185,9 @@ class DaemonsService(cluster_pb2_grpc.DaemonsServicer):
                 line.answer_file(message.file)
                 return
             case "closed":
+                if message.closed:
+                    seen_s = min(max(0.0, message.seen_s), sum(DEATH_LOOKS_S))  # whatever it says
+                    self._metrics.failure_detected("process", seen_s)
                 self._end(shared, line, "it ended", message.closed)
                 return
         event = event_of(message, line.daemon)

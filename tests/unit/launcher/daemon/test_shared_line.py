@@ -35,7 +35,7 @@ def test_each_says_hello_under_a_slot_of_its_own() -> None:
     hellos = [(m.slot, m.hello.daemon) for m in line._first_words()]
     assert hellos == [(1, "n/cpu:0"), (2, "n/cpu:1")]
     line.take(second, pb.DaemonMessage(epoch=7, prepared=pb.Prepared(master_port=5)))
-    line.remove(first, True)
+    line.remove(first, 0.25)
     line.add(pb.Hello(daemon="n/cpu:0"))
     said = [(m.slot, m.WhichOneof("kind"), m.epoch) for m in line._urgent]
     assert said == [(2, "prepared", 7), (1, "closed", 0), (3, "hello", 0)]
@@ -95,10 +95,10 @@ def test_what_comes_for_a_slot_goes_to_its_daemon() -> None:
 
 def test_a_process_that_is_gone_has_died_but_for_one_that_left() -> None:
     nobody = pb.Hello(daemon="n/cpu:0", pid=2**22 + 1)
-    assert asyncio.run(Guest(1, nobody).has_died())
+    assert asyncio.run(Guest(1, nobody).death_s()) == 0.0
     left = Guest(2, nobody)
     left.has_left = True
-    assert not asyncio.run(left.has_died())
+    assert asyncio.run(left.death_s()) is None
 
 
 def test_devices_are_named_alone_or_as_a_range() -> None:

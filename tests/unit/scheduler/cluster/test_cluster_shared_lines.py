@@ -42,7 +42,9 @@ class Rig:
         self.events: list[Any] = []
         self.lines = Lines()
         driver = SimpleNamespace(tell=self.events.append, room=lambda: asyncio.sleep(0))
-        state: Any = SimpleNamespace(driver=driver, lines=self.lines, metrics=None)
+        self.detected: list[tuple[str, float]] = []
+        metrics = SimpleNamespace(failure_detected=lambda *found: self.detected.append(found))
+        state: Any = SimpleNamespace(driver=driver, lines=self.lines, metrics=metrics)
         self.service = DaemonsService(state)
 
     def welcome(self, slot: int) -> None:
@@ -130,7 +132,7 @@ def test_who_is_refused_ends_its_own_slot_and_not_the_line() -> None:
 
 def test_a_daemon_that_died_leaves_the_line_to_the_others() -> None:
     rig = Rig()
-    died = pb.DaemonMessage(slot=2, closed=True)
+    died = pb.DaemonMessage(slot=2, closed=True, seen_s=0.25)
     rig.attach(
         hello(1), hello(2), lambda: rig.welcome(1), lambda: rig.welcome(2), died, beat((1, 11))
     )
@@ -139,3 +141,4 @@ def test_a_daemon_that_died_leaves_the_line_to_the_others() -> None:
         LineBeat((("n/cpu:1", 11),)),
         DaemonGone("n/cpu:1", 11, "lost"),
     ]
+    assert rig.detected == [("process", 0.25)]

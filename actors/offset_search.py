@@ -1,6 +1,6 @@
 """A longer search for offsets: which of the lower heights can hold all blocks?
 
-Each try is a systematic search below one height, `kernels/expressions/fitting.py`, with one
+Each try is a systematic search below one height, `offset_fit.py`, with one
 priority of blocks and a limited amount of work. Its time has a heavy tail: a search that is not
 done soon made an early choice that is bad, and takes it back late, while another height or priority
 may succeed at once. A low height is not harder than a high one, because more states are given up
@@ -44,10 +44,9 @@ sizes within the block's life. meets: number of blocks that live with it."""
 
 def search_offsets(blocks: Blocks, most_work: int = WORK) -> Placed:
     """The best arena found, at least as good as that of `least_offsets`."""
-    from oneflow.kernels.expressions.fitting import FOUND, NONE, Fitter
+    from oneflow.actors.offset_fit import FOUND, NONE, fit  # numba takes a moment to import
 
     found, least, left = least_offsets(blocks), blocks.peak, most_work
-    fitter = Fitter(blocks.sizes, blocks.first, blocks.last)
     orders = _orders(blocks)
     work = FIRST_WORK * len(blocks.sizes) ** 2
     while True:
@@ -55,7 +54,7 @@ def search_offsets(blocks: Blocks, most_work: int = WORK) -> Placed:
             if least >= found.max_end or left <= 0:
                 return found
             height = least + (found.max_end - 1 - least) * place // HEIGHTS
-            answer, offsets, done = fitter.fit(order, height, min(work, left))
+            answer, offsets, done = fit(blocks, order, height, min(work, left))
             if answer == FOUND:
                 found = Placed(offsets, int((offsets + blocks.sizes).max()))
             elif answer == NONE:

@@ -16,10 +16,10 @@ from oneflow.actors.memory import (
     lower_bound,
     plan_offsets,
 )
+from oneflow.actors.offset_fit import FOUND, NONE, fit
 from oneflow.actors.offset_search import search_offsets
 from oneflow.actors.offsets import ORDERS, TOGETHER, Blocks, least_offsets, place
 from oneflow.kernels.array import aligned_buffer
-from oneflow.kernels.expressions.fitting import FOUND, NONE, Fitter
 from tests.support.properties import STEADY
 
 
@@ -200,10 +200,9 @@ def test_a_height_is_refused_only_if_no_placement_fits(seed: int) -> None:
     lives = zip(rng.integers(1, 9, 6), first, first + rng.integers(0, 4, 6), strict=True)
     blocks = Blocks.of([(int(a), int(b), int(c)) for a, b, c in lives])
     best = min(place(blocks, np.array(order)).max_end for order in permutations(range(6)))
-    fitter = Fitter(blocks.sizes, blocks.first, blocks.last)
     order = rng.permutation(6)
-    assert fitter.fit(order, best - 1, 10_000)[0] == NONE
-    answer, offsets, work = fitter.fit(order, best, 10_000)
+    assert fit(blocks, order, best - 1, 10_000)[0] == NONE
+    answer, offsets, work = fit(blocks, order, best, 10_000)
     assert answer == FOUND and work <= 10_000 and (offsets + blocks.sizes).max() == best
     assert_apart(blocks, offsets)
 

@@ -111,7 +111,7 @@ def least_offsets(blocks: Blocks, orders: Sequence[Order] = ORDERS) -> Placed:
 
 def place(blocks: Blocks, order: Ints) -> Placed:
     """Place all blocks; `order` lists them by priority."""
-    from oneflow.kernels.expressions.placing import offsets_of  # llvmlite takes a moment to import
+    from oneflow.kernels.native.placing import offsets_of  # llvmlite takes a moment to import
 
     offsets = np.zeros(len(order), np.int64)
     skyline = np.zeros(len(blocks.live), np.int64)

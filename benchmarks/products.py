@@ -98,8 +98,8 @@ def measured_peak() -> float:
     """GFLOP/s of one thread that multiplies and adds numbers in registers."""
     from time import perf_counter
 
-    from oneflow.kernels.expressions.product import LANES
-    from oneflow.kernels.expressions.program import Program, function_of
+    from oneflow.kernels.native.product import LANES
+    from oneflow.kernels.native.program import Program, function_of
 
     chains, turns = 12, 1 << 16
 

@@ -25,7 +25,7 @@ Index = tuple[int, ...]
 @cache
 def _programs() -> Any:
     """The modules of the compiled forms, which load a compiler."""
-    from oneflow.kernels.expressions import attention, paged_attention
+    from oneflow.kernels.native import attention, paged_attention
 
     return SimpleNamespace(attention=attention, paged_attention=paged_attention)
 

@@ -210,7 +210,7 @@ def _unless_long(workspace: Workspace) -> Workspace:
 
 def _compiled() -> ModuleType:
     """Machine code; llvmlite takes a moment to import."""
-    from oneflow.kernels.expressions import channels
+    from oneflow.kernels.native import channels
 
     return channels
 

@@ -4,7 +4,7 @@ The workspace holds the padded samples and their windows ("columns"), for as man
 about a million elements: large enough for BLAS, small enough for the cache and for memory.
 
 Many small float32 images on a CPU take another way, at the end of this file: one product for all
-samples of a chunk, and windows gathered with the samples innermost (`expressions/columns.py`). A
+samples of a chunk, and windows gathered with the samples innermost (`native/columns.py`). A
 digits network (96 samples of 16 x 8 x 8 and smaller) spent 1.7 of its 2.1 ms in the kernels with a
 product per sample, twice as long as in the products alone.
 """
@@ -256,7 +256,7 @@ class _Chunk:
     """Some samples of x and out beside their workspace, in the shapes that the fused functions and
     the products need.
 
-    x, out: (n, elements of a sample).  image, columns: as in `expressions/columns.py`.  products:
+    x, out: (n, elements of a sample).  image, columns: as in `native/columns.py`.  products:
     (elements of a sample of out, n).
     """
 

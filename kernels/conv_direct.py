@@ -1,13 +1,13 @@
 """Convolutions of float32 images on a CPU that gather no windows: five ways, each for some shapes,
-and the memory that they need. `expressions/conv_ways.py` runs them.
+and the memory that they need. `native/conv_ways.py` runs them.
 
 Pointwise: a kernel of one element is a matrix product of the samples as they lie (the gradient of
-its weights: `expressions/pointwise.py`). Grouped (`expressions/grouped.py`): groups of 1, 2, 4 ...
-channels, of which a vector holds some. Depthwise (`expressions/depthwise.py`): each channel by
+its weights: `native/pointwise.py`). Grouped (`native/grouped.py`): groups of 1, 2, 4 ...
+channels, of which a vector holds some. Depthwise (`native/depthwise.py`): each channel by
 itself, where there are too few for a vector, or several results of each. Direct
-(`expressions/direct.py`): all others with two spatial dims, but for few channels a group and for
+(`native/direct.py`): all others with two spatial dims, but for few channels a group and for
 results narrower than a vector is worth; windows of 3 x 3 side by side turned, where that is faster
-(`expressions/winograd.py`).
+(`native/winograd.py`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from oneflow.kernels.array import Array
 from oneflow.ops.conv import Geometry, Sizes
 
 if TYPE_CHECKING:
-    from oneflow.kernels.expressions.planes import Window
+    from oneflow.kernels.native.planes import Window
 
 Shape = tuple[int, ...]
 LEAST_WIDTH = 4
@@ -71,7 +71,7 @@ class Call:
 
     @property
     def is_turned(self) -> bool:
-        """Whether the forward pass takes turned pixels (`expressions/winograd.py`)."""
+        """Whether the forward pass takes turned pixels (`native/winograd.py`)."""
         n, channels = self.x[:2]
         return self.is_square_of_three and is_turned_faster(n, channels, *self.out[1:])
 
@@ -102,7 +102,7 @@ def pair(sizes: Sizes) -> tuple[int, int]:
 
 def compiled() -> ModuleType:
     """The ways, run by machine code; llvmlite takes a moment to import."""
-    from oneflow.kernels.expressions import conv_ways
+    from oneflow.kernels.native import conv_ways
 
     return conv_ways
 

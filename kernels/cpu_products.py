@@ -1,6 +1,6 @@
 """Products of float32 matrices on the CPU, by the fastest library, as measured once a machine.
 
-There is a program of our own (`expressions/gemm.py`), which reads operands with any strides and
+There is a program of our own (`native/gemm.py`), which reads operands with any strides and
 adds a bias on the way out, and `cblas_sgemm` of libraries: the OpenBLAS that NumPy brings, and MKL
 where it is installed. Large products of each kind are measured; a library does those of a kind if
 it is faster by a twentieth at least. The choice is kept beside the compiled kernels, so that all
@@ -26,9 +26,9 @@ from oneflow.core.config import current_config
 from oneflow.core.errors import ConfigError
 from oneflow.core.log import get_logger
 from oneflow.kernels.array import Array
-from oneflow.kernels.expressions import few_rows, gemm, gemm_bfloat16
-from oneflow.kernels.expressions.blas import Library
-from oneflow.kernels.expressions.native import machine, stored
+from oneflow.kernels.native import few_rows, gemm, gemm_bfloat16
+from oneflow.kernels.native.blas import Library
+from oneflow.kernels.native.machine_code import machine, stored
 from oneflow.kernels.threads import limit_blas, loaded
 
 log = get_logger(__name__)

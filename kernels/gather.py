@@ -130,7 +130,7 @@ def gather_grad_fused(
     size: int,
     offset: int | None = None,
 ) -> None:
-    from oneflow.kernels.expressions.scatter import add_rows
+    from oneflow.kernels.native.scatter import add_rows
 
     out.fill(0)
     before = math.prod(out.shape[:dim])

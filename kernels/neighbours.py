@@ -138,7 +138,7 @@ def add_up(xp: ArrayModule, out: Array, x: Array, term: Array, dim: int, taps: N
 
 def blending() -> ModuleType:
     """Machine code for sums of neighbours; llvmlite takes a moment to import."""
-    return import_module("oneflow.kernels.expressions.blending")
+    return import_module("oneflow.kernels.native.blending")
 
 
 def has_work(shape: tuple[int, ...], dim: int) -> bool:

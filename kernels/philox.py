@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from oneflow.kernels.expressions.llvm_code import Value
-from oneflow.kernels.expressions.program import INT_NBYTES, Program, at, function_of
+from oneflow.kernels.native.llvm_code import Value
+from oneflow.kernels.native.program import INT_NBYTES, Program, at, function_of
 
 _ROUNDS = 10
 _MULTIPLIER = 0xD256D193

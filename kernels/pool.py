@@ -32,7 +32,7 @@ from oneflow.ops.pool import AdaptiveAvgPool, AvgPool, AvgWindow, MaxPool, MaxWi
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from oneflow.kernels.expressions.planes import Window
+    from oneflow.kernels.native.planes import Window
     from oneflow.ops.pool import Cells, Way
 
 
@@ -403,7 +403,7 @@ def _plain(window: MaxWindow) -> Window:
 
 def _programs() -> ModuleType:
     """Machine code for planes; llvmlite takes a moment to import."""
-    from oneflow.kernels.expressions import pool
+    from oneflow.kernels.native import pool
 
     return pool
 
@@ -634,7 +634,7 @@ def roi_align_grad(
 
 def _box_programs() -> ModuleType:
     """Return the machine code; llvmlite takes a moment to import."""
-    from oneflow.kernels.expressions import pool_boxes
+    from oneflow.kernels.native import pool_boxes
 
     return pool_boxes
 

@@ -1,5 +1,5 @@
 """Kernels of oneflow/ops/quantized.py. On a CPU a few rows of float32 go through a product that
-unpacks the weight in registers (expressions/quantized.py); more rows through BLAS, for which a part
+unpacks the weight in registers (native/quantized.py); more rows through BLAS, for which a part
 of the weight at a time becomes floats."""
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def quantized_linear_fused(
 
 def _programs() -> tuple[ModuleType, ModuleType]:
     """The programs with weights as integers, and those of integers alone; with their compiler."""
-    from oneflow.kernels.expressions import integer, quantized_dot
+    from oneflow.kernels.native import integer, quantized_dot
 
     return quantized_dot, integer
 
@@ -154,7 +154,7 @@ def _rows(x: Array) -> Array:
 # ---- products of integers ------------------------------------------------------------------------
 #
 # Wherever arrays are: sums of whole numbers in float64, which are exact. On a CPU, large enough
-# calls of float32 go through expressions/integer.py.
+# calls of float32 go through native/integer.py.
 
 
 def _round(xp: ArrayModule, q: Array, x: Array, unit: Array, zero: Array, levels: Levels) -> None:

@@ -11,7 +11,7 @@ from oneflow.core.dtype import bfloat16, complex128, float16, float32, float64
 from oneflow.core.operand import Attrs
 from oneflow.core.tensor_type import TensorType
 from oneflow.kernels.array import Array, ArrayModule
-from oneflow.kernels.expressions.running import run_on
+from oneflow.kernels.native.running import run_on
 from oneflow.kernels.registry import HALVES, KernelFunction, compute_in_float32, kernel
 from oneflow.kernels.sums import is_long_chain, sum_in_blocks
 
@@ -83,7 +83,7 @@ _LEAST = 1 << 16
 
 def _loops() -> ModuleType:
     """The compiled loops; llvmlite takes a moment to import."""
-    from oneflow.kernels.expressions import reducing
+    from oneflow.kernels.native import reducing
 
     return reducing
 

@@ -57,7 +57,7 @@ def topk(
 
 def _ordering() -> ModuleType:
     """Machine code for rows; llvmlite takes a moment to import."""
-    return import_module("oneflow.kernels.expressions.ordering")
+    return import_module("oneflow.kernels.native.ordering")
 
 
 def _row_work(types: Types, attrs: Attrs) -> Types:

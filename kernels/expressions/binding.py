@@ -23,14 +23,9 @@ from oneflow.core.tensor_type import TensorType
 from oneflow.kernels.array import Array, ArrayModule, data_address
 from oneflow.kernels.expressions.formula import Formula, formula_of
 from oneflow.kernels.expressions.layout import Layout, broadcast_strides, contiguous_strides
-from oneflow.kernels.expressions.loops import (
-    VECTOR_ELEMENTS,
-    LoopArray,
-    Spec,
-    address_at,
-    loop_parameters,
-)
+from oneflow.kernels.expressions.loops import VECTOR_ELEMENTS, LoopArray, Spec, loop_parameters
 from oneflow.kernels.expressions.numpy_form import ARRAY, Plan, Planner, Scalar, Writer
+from oneflow.kernels.native.machine_code import address_at
 from oneflow.kernels.threads import LEAST_SHARED, kernel_threads, num_pieces
 
 # ---- NumPy and CuPy ------------------------------------------------------------------------------
@@ -171,7 +166,8 @@ class CompiledKernel:
         return Layout(self.whole, moved, sizes, self.is_row)
 
     def _compile(self, layout: Layout) -> Callable[..., int]:
-        from oneflow.kernels.expressions import native, thread_pool
+        from oneflow.kernels.expressions.compiled_loop import compile_spec
+        from oneflow.kernels.native import thread_pool
 
         self._hand_out, self._caller = thread_pool.hand_out_loop, thread_pool.piece_caller
         count = len(self.formula.outputs)
@@ -188,7 +184,7 @@ class CompiledKernel:
             )
         )
         whole = layout.sizes[-1] % VECTOR_ELEMENTS == 0
-        return native.compile_spec(Spec(outputs, inputs, tuple(self.kinds), layout.depth, whole))
+        return compile_spec(Spec(outputs, inputs, tuple(self.kinds), layout.depth, whole))
 
     def __call__(
         self, xp: ArrayModule, *arrays: Array, rng: Rng | None = None, **_: object
@@ -363,7 +359,7 @@ class CompiledKernel:
 
 def computes_half() -> bool:
     """Has this processor instructions that convert float16? Without them code calls a library."""
-    from oneflow.kernels.expressions.native import machine
+    from oneflow.kernels.native.machine_code import machine
 
     return machine().has_half
 

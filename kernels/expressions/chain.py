@@ -12,10 +12,10 @@ from collections.abc import Sequence
 
 from oneflow.kernels.array import DATA_AT, Array, data_address
 from oneflow.kernels.expressions.binding import CompiledKernel
-from oneflow.kernels.expressions.llvm_code import Value
 from oneflow.kernels.expressions.loops import ARRAY_NBYTES
-from oneflow.kernels.expressions.product import BLOCK, MOST_ROWS, product
-from oneflow.kernels.expressions.program import FLOAT_NBYTES, Program, Values, function_of, run
+from oneflow.kernels.native.llvm_code import Value
+from oneflow.kernels.native.product import BLOCK, MOST_ROWS, product
+from oneflow.kernels.native.program import FLOAT_NBYTES, Program, Values, function_of, run
 
 _NUMBERS = (
     "count", "step", "table", "end", "product", "tiles", "rows", "blocks", "elements", "row",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from oneflow.kernels.expressions.llvm_code import Value
-from oneflow.kernels.expressions.llvm_math import VECTORS
+from oneflow.kernels.native.llvm_code import Value
+from oneflow.kernels.native.llvm_math import VECTORS
 
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 _LIBRARY = {

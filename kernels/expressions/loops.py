@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
 
 from oneflow.core.dtype import DType, dtype_of
 from oneflow.core.expression import (
@@ -39,7 +38,8 @@ from oneflow.core.expression import (
 )
 from oneflow.kernels.array import DATA_AT
 from oneflow.kernels.expressions.functions import apply_function
-from oneflow.kernels.expressions.llvm_code import (
+from oneflow.kernels.expressions.passes import Passes
+from oneflow.kernels.native.llvm_code import (
     BITS,
     FLOATS,
     Code,
@@ -48,8 +48,7 @@ from oneflow.kernels.expressions.llvm_code import (
     vector_type,
     widened,
 )
-from oneflow.kernels.expressions.llvm_math import VECTORS
-from oneflow.kernels.expressions.passes import Passes
+from oneflow.kernels.native.llvm_math import VECTORS
 
 CONTIGUOUS, SAME, STRIDED = "1", "0", "s"
 """The steps of an array along the innermost dim: one element, none, its stride."""
@@ -115,12 +114,6 @@ def loop_parameters(arrays: int, scalars: Sequence[tuple[str, str]], draws: bool
     """Parameters of a loop before its table, a letter each: "O" an object, else as in struct."""
     kinds = {"float": "d", "int": "q"}
     return "O" * arrays + "".join(kinds.get(kind, "O") for _, kind in scalars) + "Q" * draws
-
-
-def address_at(function: Callable[..., int]) -> int:
-    """The address of a function that was compiled."""
-    address: int = cast("Any", function).address
-    return address
 
 
 def element_of(kind: ElementType) -> str:

@@ -18,7 +18,7 @@ import numpy as np
 from oneflow.core.config import set_config
 from oneflow.core.rng import words_of_runs
 from oneflow.functional.random_state import default_generator
-from oneflow.kernels.expressions.placing import offsets_of
+from oneflow.kernels.native.placing import offsets_of
 from oneflow.kernels.registry import load
 from oneflow.services.forking import serve
 
@@ -40,7 +40,7 @@ WARM = (
     "oneflow.boxing.collectives.shared_memory",
     "oneflow.distributed.groups",
     "oneflow.kernels.elementwise",
-    "oneflow.kernels.expressions.native",
+    "oneflow.kernels.expressions.compiled_loop",
     "grpc.aio",
 )
 MANY = 1 << 16

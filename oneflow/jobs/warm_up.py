@@ -14,7 +14,7 @@ from oneflow.core.job_config import Cluster, JobConfig
 from oneflow.core.plan import Plan
 from oneflow.jobs.description import Description, decode, encode
 from oneflow.jobs.graph_entry import decode_graph
-from oneflow.kernels.expressions.placing import offsets_of
+from oneflow.kernels.native.placing import offsets_of
 from oneflow.scheduler.compiler.observe import Observer
 from oneflow.scheduler.compiler.pipeline import compile_graph
 

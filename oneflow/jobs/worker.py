@@ -61,7 +61,7 @@ WARM = (
 WARM_LATER = (
     "oneflow.kernels.philox",
     "oneflow.kernels.elementwise",
-    "oneflow.kernels.expressions.native",
+    "oneflow.kernels.expressions.compiled_loop",
     "encodings.idna",  # names of hosts
 )
 """Imports that the fork server does when nothing is asked of it."""

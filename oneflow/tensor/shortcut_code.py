@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from oneflow.kernels.expressions.binding import FIRST_ARRAY
-from oneflow.kernels.expressions.c_api import INT, Routine, module_text
-from oneflow.kernels.expressions.llvm_code import Value
+from oneflow.kernels.native.c_api import INT, Routine, module_text
+from oneflow.kernels.native.llvm_code import Value
 
 WORD = 8
 TYPE = 8  # of every object

@@ -40,7 +40,7 @@ from oneflow.core.op import Op, OpClass
 from oneflow.core.operand import Attrs
 from oneflow.kernels.array import Array, data_address
 from oneflow.kernels.expressions.binding import CompiledKernel
-from oneflow.kernels.expressions.native import address_of
+from oneflow.kernels.native.machine_code import address_of
 from oneflow.kernels.quiet import quiet_context
 from oneflow.tensor.eager import EAGER, Eager, bound_call
 from oneflow.tensor.grad_mode import state

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from oneflow.kernels.expressions.program import function_of, run
+from oneflow.kernels.native.program import function_of, run
 from oneflow.one_embedding.store.index import Index
 from oneflow.one_embedding.store.initial import InitialRows
 from oneflow.one_embedding.store.loops import write_sweep

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from oneflow.kernels.expressions.program import cut, function_of, run
+from oneflow.kernels.native.program import cut, function_of, run
 from oneflow.one_embedding.store.loops import (
     ENTRY_NBYTES,
     GROUP,

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from oneflow.kernels.expressions.llvm_code import Value
-from oneflow.kernels.expressions.program import (
+from oneflow.kernels.native.llvm_code import Value
+from oneflow.kernels.native.program import (
     FLOAT_NBYTES,
     INT_NBYTES,
     Program,

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from oneflow.kernels.expressions.program import Program, cut, function_of, run
+from oneflow.kernels.native.program import Program, cut, function_of, run
 from oneflow.one_embedding.store.index import Index, in_order
 from oneflow.one_embedding.store.loops import write_copy, write_mark
 from oneflow.one_embedding.store.pages import zeros

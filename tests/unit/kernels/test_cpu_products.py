@@ -19,10 +19,10 @@ from oneflow.core.disk_cache import DiskCache
 from oneflow.core.errors import ConfigError
 from oneflow.kernels import cpu_products, threads
 from oneflow.kernels.array import Array
-from oneflow.kernels.expressions import gemm, gemm_bfloat16
-from oneflow.kernels.expressions.native import machine
-from oneflow.kernels.expressions.product import BLOCK, MOST_ROWS
-from oneflow.kernels.expressions.program import function_of
+from oneflow.kernels.native import gemm, gemm_bfloat16
+from oneflow.kernels.native.machine_code import machine
+from oneflow.kernels.native.product import BLOCK, MOST_ROWS
+from oneflow.kernels.native.program import function_of
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 LAYOUTS = ("rows", "columns", "gaps", "reversed")

@@ -12,7 +12,7 @@ import pytest
 
 from oneflow.core.rng import Rng
 from oneflow.kernels import registry
-from oneflow.kernels.expressions.scatter import add_rows
+from oneflow.kernels.native.scatter import add_rows
 from oneflow.kernels.registry import FUSED_LEAST as LEAST
 from oneflow.kernels.threads import LEAST_SHARED
 

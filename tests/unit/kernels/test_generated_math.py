@@ -15,8 +15,9 @@ from oneflow.core import dtype as dtypes
 from oneflow.core.config import Config
 from oneflow.core.expression import apply, cast, symbol, word
 from oneflow.core.rng import Rng
-from oneflow.kernels.expressions import native
+from oneflow.kernels.expressions.compiled_loop import compile_spec
 from oneflow.kernels.expressions.loops import LoopArray, Spec
+from oneflow.kernels.native import machine_code
 
 X = symbol("x")
 EDGES = [
@@ -28,7 +29,7 @@ EDGES = [
 def run(root: Any, x: Any, dtype: Any = None) -> Any:
     out = np.empty(x.shape, x.dtype if dtype is None else dtype)
     arrays = LoopArray("", dtypes.dtype_of(out.dtype)), LoopArray("x", dtypes.dtype_of(x.dtype))
-    function = native.compile_spec(Spec(((root, arrays[0]),), arrays[1:]))
+    function = compile_spec(Spec(((root, arrays[0]),), arrays[1:]))
     assert function(out, x, None, 1, 0, x.size) == 0
     return out
 
@@ -112,7 +113,7 @@ def test_words_are_those_of_the_generator() -> None:
     out = np.empty(size, np.int64)
     spec = Spec(((word(), LoopArray("", dtypes.int64)),), ())
     table = np.array([size, 8, 5, 1], np.int64)  # the size, strides; first index and its stride
-    function = native.compile_spec(spec)
+    function = compile_spec(spec)
     assert function(out, seed, table.ctypes.data, 1, 0, size) == 0
     want, _ = Rng(seed, (5 + size,), (5,)).words((size,))
     np.testing.assert_array_equal(out, want)
@@ -123,16 +124,16 @@ def test_code_is_kept_on_disk_and_a_cut_file_is_compiled_anew(
 ) -> None:
     found = Config.from_env({"ONEFLOW_KERNEL_CACHE": str(tmp_path)})
     monkeypatch.setattr("oneflow.core.config._current", found)
-    native.stored.cache_clear()
+    machine_code.stored.cache_clear()
     x = np.ones(8, np.float32)
     try:
         assert (run(X * 3.0 + 0.25, x) == 3.25).all()
         (file,) = tmp_path.iterdir()
         file.write_bytes(file.read_bytes()[:100])
-        assert native.stored().get(file.stem) is None
+        assert machine_code.stored().get(file.stem) is None
         assert (run(X * 3.0 + 0.25, x) == 3.25).all()
     finally:
-        native.stored.cache_clear()
+        machine_code.stored.cache_clear()
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(np.float32, 2e-6), (np.float64, 1e-12)])

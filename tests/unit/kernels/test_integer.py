@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from oneflow.kernels.expressions import integer as programs
-from oneflow.kernels.expressions.program import function_of
+from oneflow.kernels.native import integer as programs
+from oneflow.kernels.native.program import function_of
 from oneflow.kernels.registry import variants
 from tests.unit.ops.integer_samples import convolved, dense
 from tests.unit.ops.numpy_mode import run_whole

@@ -14,10 +14,10 @@ import oneflow as flow
 from oneflow.core.errors import ArgumentError, DTypeError, ShapeError
 from oneflow.core.tensor_type import TensorType
 from oneflow.kernels import quantized as kernels
-from oneflow.kernels.expressions import quantized as floats
-from oneflow.kernels.expressions import quantized_dot as programs
-from oneflow.kernels.expressions.native import machine
-from oneflow.kernels.expressions.program import function_of
+from oneflow.kernels.native import quantized as floats
+from oneflow.kernels.native import quantized_dot as programs
+from oneflow.kernels.native.machine_code import machine
+from oneflow.kernels.native.program import function_of
 from oneflow.kernels.registry import variants
 from oneflow.kernels.work import work_of
 from oneflow.ops.quantized import Dequantize, QuantizedLinear, dequantize, quantized_linear

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import oneflow as flow
-from oneflow.kernels.expressions import reducing
+from oneflow.kernels.native import reducing
 from oneflow.kernels.threads import handed_out
 
 Array = np.ndarray[Any, Any]

@@ -17,10 +17,10 @@ from oneflow.core.op import find_op
 from oneflow.core.rng import Rng
 from oneflow.kernels import threads
 from oneflow.kernels.array import data_address
-from oneflow.kernels.expressions import thread_pool
 from oneflow.kernels.expressions.binding import compiled_kernel
-from oneflow.kernels.expressions.loops import address_at
-from oneflow.kernels.expressions.program import Program, at, function_of
+from oneflow.kernels.native import thread_pool
+from oneflow.kernels.native.machine_code import address_at
+from oneflow.kernels.native.program import Program, at, function_of
 from oneflow.kernels.threads import cut, handed_out
 
 from .run_kernel import garbage, run, type_of

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from oneflow.core.errors import GraphError
-from oneflow.core.operand import Attrs
+from oneflow.core.operand import Attr, Attrs
 from oneflow.ops.adam_update import (
     AdamaxUpdate,
     AdamUpdate,
     AmsgradUpdate,
     CycledAdamUpdate,
     LambUpdate,
+    NadamUpdate,
     RadamUpdate,
     nadam_product,
     nadam_update,
 )
-from oneflow.optim.optimizer import Optimizer, ParamGroup, Params, Rule, gradient_of
+from oneflow.ops.update import Update
+from oneflow.optim.optimizer import Optimizer, ParamGroup, Params, Rule, attrs_of, gradient_of
 from oneflow.optim.options import EVERY_OPTION, UNFUSED, Settings, Unfused, implementation
 from oneflow.tensor.tensor import Tensor
 
@@ -74,18 +75,15 @@ class Adam(Optimizer):
         return (*names, "max_exp_avg_sq") if group["amsgrad"] else names
 
     def rule(self, group: ParamGroup) -> Rule:
-        names = ("eps", "weight_decay", "do_bias_correction", "maximize")
-        attrs = _with_betas(group, names)
-        attrs["decoupled"] = group["decoupled_weight_decay"]
+        op = AmsgradUpdate if group["amsgrad"] else AdamUpdate
         if group.momentum_of is not None:
+            op = CycledAdamUpdate
             if group["amsgrad"]:
                 raise GraphError(
                     "Adam: a graph does not follow a schedule of beta1 with amsgrad; give the "
                     "schedule cycle_momentum=False"
                 )
-            del attrs["beta1"]
-            return CycledAdamUpdate, attrs
-        return AmsgradUpdate if group["amsgrad"] else AdamUpdate, attrs
+        return op, _with_betas(op, group, decoupled=group["decoupled_weight_decay"])
 
 
 class AdamW(Adam):
@@ -134,9 +132,7 @@ class LAMB(Optimizer):
         super().__init__(params, options)
 
     def rule(self, group: ParamGroup) -> Rule:
-        attrs = _with_betas(group, ("eps", "weight_decay", "do_bias_correction"))
-        attrs["decoupled"] = group["adam_w_mode"]
-        return LambUpdate, attrs
+        return LambUpdate, _with_betas(LambUpdate, group, decoupled=group["adam_w_mode"])
 
     def update_param(
         self, group: ParamGroup, param: Tensor, states: dict[str, Tensor], lr: Tensor, step: Tensor
@@ -182,7 +178,7 @@ class Adamax(Optimizer):
         super().__init__(params, options)
 
     def rule(self, group: ParamGroup) -> Rule:
-        return AdamaxUpdate, _with_betas(group, ("eps", "weight_decay", "maximize"))
+        return AdamaxUpdate, _with_betas(AdamaxUpdate, group)
 
 
 class NAdam(Optimizer):
@@ -231,8 +227,7 @@ class NAdam(Optimizer):
     def update_param(
         self, group: ParamGroup, param: Tensor, states: dict[str, Tensor], lr: Tensor, step: Tensor
     ) -> None:
-        beta1, beta2 = map(float, group["betas"])
-        growth = group["momentum_decay"]
+        beta1, growth = float(group["betas"][0]), group["momentum_decay"]
         product = nadam_product(states["mu_product"], step, beta1=beta1, momentum_decay=growth)
         nadam_update(
             param,
@@ -242,13 +237,7 @@ class NAdam(Optimizer):
             product,
             lr,
             step,
-            beta1=beta1,
-            beta2=beta2,
-            eps=group["eps"],
-            weight_decay=group["weight_decay"],
-            momentum_decay=growth,
-            decoupled=group["decoupled_weight_decay"],
-            maximize=group["maximize"],
+            **_with_betas(NadamUpdate, group, decoupled=group["decoupled_weight_decay"]),
         )
 
 
@@ -286,13 +275,12 @@ class RAdam(Optimizer):
         super().__init__(params, options)
 
     def rule(self, group: ParamGroup) -> Rule:
-        attrs = _with_betas(group, ("eps", "weight_decay", "maximize"))
-        attrs["decoupled"] = group["decoupled_weight_decay"]
-        return RadamUpdate, attrs
+        decoupled = group["decoupled_weight_decay"]
+        return RadamUpdate, _with_betas(RadamUpdate, group, decoupled=decoupled)
 
 
-def _with_betas(group: ParamGroup, names: Sequence[str]) -> Attrs:
-    """Options of a group as attributes of an update."""
-    beta1, beta2 = group["betas"]
-    options = {name: group[name] for name in names}
-    return {"beta1": float(beta1), "beta2": float(beta2), **options}
+def _with_betas(op: type[Update], group: ParamGroup, **more: Attr) -> Attrs:
+    """`attrs_of` with the betas, as far as the update takes them, and more attributes."""
+    betas = dict(zip(("beta1", "beta2"), map(float, group["betas"]), strict=True))
+    taken = {name: value for name, value in betas.items() if name in op.defaults}
+    return {**taken, **attrs_of(op, group), **more}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from oneflow.core.spelling import is_mocked
 from oneflow.ops.update import AdadeltaUpdate, AdagradUpdate, RmspropUpdate, RpropUpdate
-from oneflow.optim.optimizer import Optimizer, ParamGroup, Params, Rule
+from oneflow.optim.optimizer import Optimizer, ParamGroup, Params, Rule, attrs_of
 from oneflow.optim.options import UNFUSED, Implementation, Unfused, implementation
 from oneflow.tensor.tensor import Tensor
 
@@ -63,8 +63,7 @@ class Adagrad(Optimizer):
         return value
 
     def rule(self, group: ParamGroup) -> Rule:
-        names = ("lr_decay", "eps", "weight_decay", "maximize")
-        return AdagradUpdate, {name: group[name] for name in names}
+        return AdagradUpdate, attrs_of(AdagradUpdate, group)
 
 
 class RMSprop(Optimizer):
@@ -112,8 +111,7 @@ class RMSprop(Optimizer):
             raise ValueError(f"Invalid alpha: {group['alpha']}; it must be in [0, 1]")
 
     def rule(self, group: ParamGroup) -> Rule:
-        names = ("alpha", "eps", "momentum", "centered", "weight_decay", "maximize", "eps_in_root")
-        return RmspropUpdate, {name: group[name] for name in names}
+        return RmspropUpdate, attrs_of(RmspropUpdate, group)
 
 
 class Adadelta(Optimizer):
@@ -151,8 +149,7 @@ class Adadelta(Optimizer):
             raise ValueError(f"Invalid rho: {group['rho']}; it must be in [0, 1]")
 
     def rule(self, group: ParamGroup) -> Rule:
-        names = ("rho", "eps", "weight_decay", "maximize")
-        return AdadeltaUpdate, {name: group[name] for name in names}
+        return AdadeltaUpdate, attrs_of(AdadeltaUpdate, group)
 
 
 class Rprop(Optimizer):

@@ -626,6 +626,11 @@ def gradient_of(param: Tensor) -> Tensor:
     return param.grad
 
 
+def attrs_of(op: type[Update], group: ParamGroup) -> Attrs:
+    """The options of a group that an update takes under the same names."""
+    return {name: group[name] for name in (*op.required, *op.defaults) if name in group}
+
+
 def filled_like(param: Tensor, value: float) -> Tensor:
     """A tensor of the parameter's type and layout, filled with `value`; made without an op."""
     array = _array_module(param).full(param._array.shape, value, param.dtype.np)

@@ -14,7 +14,7 @@ from oneflow.ops.update import (
     asgd_rates,
     asgd_update,
 )
-from oneflow.optim.optimizer import Optimizer, ParamGroup, Params, Rule, gradient_of
+from oneflow.optim.optimizer import Optimizer, ParamGroup, Params, Rule, attrs_of, gradient_of
 from oneflow.optim.options import UNFUSED, Unfused, implementation
 from oneflow.tensor.tensor import Tensor
 
@@ -73,11 +73,8 @@ class SGD(Optimizer):
         return ("momentum_buffer",) if group["momentum"] else ()
 
     def rule(self, group: ParamGroup) -> Rule:
-        attrs = {"weight_decay": group["weight_decay"], "maximize": group["maximize"]}
         if not group["momentum"]:
-            return SgdUpdate, attrs
-        for name in ("momentum", "dampening", "nesterov"):
-            attrs[name] = group[name]
+            return SgdUpdate, attrs_of(SgdUpdate, group)
         is_plain = group["dampens_first"] or not group["dampening"]
         if group.momentum_of is not None:
             if not is_plain:
@@ -85,9 +82,9 @@ class SGD(Optimizer):
                     "SGD: a graph follows a schedule of the momentum only if the first update is "
                     "dampened, too, or none is: give dampens_first=True or dampening=0"
                 )
-            del attrs["momentum"]
-            return CycledMomentumUpdate, attrs
-        return MomentumUpdate if is_plain else DampenedUpdate, attrs
+            return CycledMomentumUpdate, attrs_of(CycledMomentumUpdate, group)
+        op = MomentumUpdate if is_plain else DampenedUpdate
+        return op, attrs_of(op, group)
 
 
 class ASGD(Optimizer):

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 import oneflow as flow
-from oneflow.core.errors import PositionError
 from oneflow.tensor.workers import Call, queueing
 from tests.support.launching import play
 from tests.support.waiting import WAIT_S
@@ -98,34 +97,6 @@ def exchanges_in_any_order() -> None:
         flow.comm.barrier()  # the calling thread has its own channel
     np.testing.assert_array_equal(a.to_local().numpy(), x.numpy() + 1.0)
     np.testing.assert_array_equal(b.to_local().numpy(), y.numpy() + 1.0)
-
-
-def reading_waits_for_its_own_worker() -> None:
-    one, two = flow.asyncs.Thread(), flow.asyncs.Thread()
-    x = matrix(0, LAYOUTS[1])
-    wanted = x.numpy().copy()  # an array would wait for all that read its memory
-    with held(two):
-        with flow.asyncs.thread(one):
-            loss = x.to_global(PLACE, flow.sbp.broadcast).sum()
-        with flow.asyncs.thread(two):
-            other = x @ x
-        assert abs(loss.item() - wanted.sum()) < 1e-12 and is_pending(other)
-    np.testing.assert_allclose(other.numpy(), wanted @ wanted)
-
-
-def errors_name_the_worker() -> None:
-    """Raised where the value is read, with the line of the call; both ranks have it."""
-    worker = flow.asyncs.Thread()
-    x = matrix(0, flow.sbp.broadcast)
-    place = flow.tensor([7], placement=PLACE, sbp=flow.sbp.broadcast)
-    with flow.asyncs.thread(worker):
-        y = flow.gather(x, 0, place.reshape(1, 1)) + 1.0
-    try:
-        y.numpy()
-    except PositionError as error:
-        assert "asyncs_program.py" in str(error) and repr(worker) in str(error), error
-    else:
-        raise AssertionError("nothing was refused")
 
 
 def gradients() -> None:

@@ -9,8 +9,6 @@ from tests.support.launching import check_done, launch_once
 SCENES = [
     "programs",
     "exchanges_in_any_order",
-    "reading_waits_for_its_own_worker",
-    "errors_name_the_worker",
     "gradients",
     "queued_at_the_end",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import socket
@@ -33,6 +34,8 @@ from oneflow.services.notify import notify
 SERVICES = ("", "oneflow.Scheduler")
 SWEEP_S = 60.0
 SHUTDOWN_POLL_S = 0.1
+MANY_JOINED = 500
+COLLECT_AFTER = 10_000  # objects more than before: a large cluster makes as many in a moment
 MAX_STREAMS = 1024  # calls at once over one connection, whoever has opened it
 
 log = get_logger(__name__)
@@ -52,6 +55,7 @@ def run_scheduler(
     """
     settings.check()
     forbid_core_dumps()
+    gc.set_threshold(COLLECT_AFTER)
     failpoints.arm(settings.env)
     return asyncio.run(_run(settings, compiler, on_ready))
 
@@ -89,6 +93,7 @@ class Scheduler:
         self._stop_s = settings.stop_s
         self._is_ready = self._is_stopped = False
         self._swept_at = 0.0
+        self._epoch = self._kept_epoch = self.state.driver.table.epoch
 
     @property
     def address(self) -> str:
@@ -142,6 +147,7 @@ class Scheduler:
     async def _each_tick(self) -> None:
         state, now = self.state, time.monotonic()
         state.metrics.refresh(state.driver.table, now)
+        self._keep_fleet()
         self._serving.guard.end_invalid()
         for job_id in state.plans.waiting():
             state.driver.news.tell(job_id)  # who watches sees how far the compiler is
@@ -153,6 +159,18 @@ class Scheduler:
             self._swept_at = now
             state.blobs.sweep()
             self._serving.look_at_certificate()
+
+    def _keep_fleet(self) -> None:
+        """Once many daemons have joined, and no more come: have the garbage collector pass over
+        them from now on. To look at thousands takes it a fifth of a second, in which no call is
+        answered.
+        """
+        before, self._epoch = self._epoch, self.state.driver.table.epoch
+        if self._epoch == before and before - self._kept_epoch >= MANY_JOINED:
+            self._kept_epoch = before
+            gc.unfreeze()
+            gc.collect()
+            gc.freeze()
 
     async def _keep_alive(self, every_s: float) -> None:
         while True:

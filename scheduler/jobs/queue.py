@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Protocol, TypeVar
 
 from oneflow.scheduler.jobs.ledger import Ledger
@@ -72,7 +73,7 @@ def choose(
     those that end soon.
     """
     quotas = quotas or Quotas({}, Ledger())
-    known = sorted(daemons, key=lambda d: (d.node, d.device_type, d.device_index, d.id))
+    known = sorted(daemons, key=attrgetter("node", "device_type", "device_index", "id"))
     pools: dict[str, _Pool] = {}
     choice = Choice({}, {})
     for job in waiting:

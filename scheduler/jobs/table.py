@@ -64,7 +64,7 @@ from oneflow.scheduler.jobs.retention import WallClock, overdue
 from oneflow.scheduler.jobs.settings import Settings
 from oneflow.scheduler.jobs.step_context import StepContext
 
-LOOK_S = 0.1
+LOOK_S, LOOK_EACH_S = 0.1, 5e-5  # at all daemons: at least, and for each of them
 CHOOSE_S = 1e-5  # for each device: after so long devices are shared out again
 RETIRE_S = 10.0  # so often old jobs are looked for
 SAVE_CLOCK_S = 600.0  # so often the believed time is made durable
@@ -450,7 +450,8 @@ class Table:
     def _look_if_due(self, event: Event) -> None:
         """Not after each of thousands of messages: nothing is due to the millisecond."""
         is_asked = isinstance(event, (Ticked, DrainAsked))
-        if is_asked or self._desk.now - self._looked_at >= LOOK_S:
+        look_s = max(LOOK_S, LOOK_EACH_S * len(self._fleet.daemons))
+        if is_asked or self._desk.now - self._looked_at >= look_s:
             self._looked_at = self._desk.now
             self._look()
         if isinstance(event, Ticked) and self._desk.now >= self._retire_at:

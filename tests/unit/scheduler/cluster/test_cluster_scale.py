@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,9 +11,11 @@ import pytest
 
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.cluster import metrics as metrics_module
+from oneflow.scheduler.cluster import server as server_module
 from oneflow.scheduler.cluster import state as state_module
 from oneflow.scheduler.cluster.lines import Line, Lines
 from oneflow.scheduler.cluster.metrics import ClusterMetrics
+from oneflow.scheduler.cluster.server import MANY_JOINED, Scheduler
 from oneflow.scheduler.cluster.settings import SchedulerSettings
 from oneflow.scheduler.cluster.state import Performer, State
 from oneflow.scheduler.jobs.events import DaemonJoined, TellPrepare
@@ -80,6 +83,24 @@ def test_a_rank_that_fetches_a_file_does_not_look_at_all_daemons(
     calls.clear()
     assert not State.is_needed(state, "e" * 64, token)
     assert not calls
+
+
+def test_the_garbage_collector_passes_over_daemons_once_many_have_joined(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said: list[str] = []
+    steps = {name: partial(said.append, name) for name in ("unfreeze", "collect", "freeze")}
+    monkeypatch.setattr(server_module, "gc", SimpleNamespace(**steps))
+    table = SimpleNamespace(epoch=7)
+    state = SimpleNamespace(driver=SimpleNamespace(table=table))
+    scheduler: Any = SimpleNamespace(state=state, _epoch=7, _kept_epoch=7)
+    for epoch in (MANY_JOINED, MANY_JOINED + 7):  # they still come
+        table.epoch = epoch
+        Scheduler._keep_fleet(scheduler)
+    assert not said
+    for _ in range(3):
+        Scheduler._keep_fleet(scheduler)
+    assert said == ["unfreeze", "collect", "freeze"]
 
 
 def test_devices_that_are_alike_are_counted_together(

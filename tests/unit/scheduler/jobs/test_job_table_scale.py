@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from oneflow.protos import cluster_pb2 as pb
-from oneflow.scheduler.jobs import queue
+from oneflow.scheduler.jobs import queue, table
 from oneflow.scheduler.jobs.attempt import Attempt, Rank, RankPhase
 from oneflow.scheduler.jobs.events import DaemonJoined, Ticked
 from oneflow.scheduler.jobs.records import Assignment
@@ -90,6 +90,18 @@ def test_the_devices_are_only_sorted_for_a_job_that_waits(monkeypatch: pytest.Mo
     assert not calls
     monkeypatch.setattr("oneflow.scheduler.jobs.table.choose", queue.choose)
     assert rig.submit(devices=2).assignments
+
+
+@pytest.mark.parametrize(("num_devices", "most"), [(10, 20), (MANY, 5)])
+def test_the_more_devices_there_are_the_less_often_all_are_looked_at(
+    monkeypatch: pytest.MonkeyPatch, num_devices: int, most: int
+) -> None:
+    rig, looks = Rig(num_devices, num_devices), []
+    monkeypatch.setattr(table, "LOOK_EACH_S", 4e-4)
+    monkeypatch.setattr(rig.table, "_look", lambda: looks.append(rig.now))
+    for _ in range(200):
+        rig.hear("n0/cpu:0", beat=pb.DaemonBeat(), after_s=0.01)
+    assert most - 2 <= len(looks) <= most
 
 
 def test_devices_that_join_one_after_the_other_are_not_all_shared_out_each_time(

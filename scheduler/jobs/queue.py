@@ -12,6 +12,7 @@ the same answer.
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -75,7 +76,7 @@ def choose(
     quotas = quotas or Quotas({}, Ledger())
     known = sorted(daemons, key=attrgetter("node", "device_type", "device_index", "id"))
     pools: dict[str, _Pool] = {}
-    choice = Choice({}, {})
+    choice, lowest = Choice({}, {}), _lowest(rivals)
     for job in waiting:
         kind = job.spec.device_type
         if kind not in pools:
@@ -85,7 +86,7 @@ def choose(
         if chosen:
             choice.starts[job.id] = assign(chosen)
             quotas.take(job, len(chosen))
-        elif rivals and _make_room(job, pool, quotas, rivals, choice):
+        elif job.priority > lowest and _make_room(job, pool, quotas, rivals, choice):
             continue
         elif room < job.spec.devices:
             choice.pending[job.id] = f"{_need(job.spec)}: {quotas.why_not(job)}"
@@ -102,8 +103,7 @@ def _make_room(
     job: JobRecord, pool: _Pool, quotas: Quotas, rivals: Sequence[Rival], choice: Choice
 ) -> bool:
     """Whether the job can begin once rivals have ended that are being stopped, or are to be."""
-    may_stop = any(r.is_stopping or r.job.priority < job.priority for r in rivals)
-    if not may_stop or pool.is_kept_from(job) or not quotas.is_first(job):
+    if pool.is_kept_from(job) or not quotas.is_first(job):
         return False
     rooms = pool.rooms(job, [rival for rival in rivals if rival.job.id not in choice.stops])
     free, spec = pool.usable(job), job.spec
@@ -125,6 +125,13 @@ def _make_room(
         quotas.take(job, spec.devices)
     pool.keep_place(job)
     return True
+
+
+def _lowest(rivals: Sequence[Rival]) -> float:
+    """Return the priority above which it is worth while to look at the rivals."""
+    if any(rival.is_stopping for rival in rivals):
+        return -math.inf
+    return min((rival.job.priority for rival in rivals), default=math.inf)
 
 
 def _being_stopped(jobs: Sequence[str]) -> str:

@@ -50,12 +50,13 @@ class Queue:
 
 
 Queues: TypeAlias = Mapping[str, Queue]
+_UNLIMITED = Queue()
 
 
 def find_queue(queues: Queues, name: str) -> Queue | None:
     """Return the queue of this name ("": the default one); None if there is none."""
     name = name or DEFAULT_QUEUE
-    return queues.get(name, Queue() if name == DEFAULT_QUEUE else None)
+    return queues.get(name, _UNLIMITED if name == DEFAULT_QUEUE else None)
 
 
 def is_preemptible(job: JobRecord, queues: Queues) -> bool:

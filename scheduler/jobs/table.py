@@ -53,7 +53,7 @@ from oneflow.scheduler.jobs.events import (
 from oneflow.scheduler.jobs.fleet import Fleet
 from oneflow.scheduler.jobs.growth import Growth
 from oneflow.scheduler.jobs.journal import Journal
-from oneflow.scheduler.jobs.ledger import Ledger
+from oneflow.scheduler.jobs.ledger import Key, Ledger
 from oneflow.scheduler.jobs.limits import folder_name, parse_folder_name
 from oneflow.scheduler.jobs.preemption import Rival
 from oneflow.scheduler.jobs.queue import choose
@@ -135,6 +135,10 @@ class Table:
     def attempts(self) -> Attempts:
         """Return the attempts that go on, for reports and checks."""
         return self._attempts
+
+    def held(self, key: Key) -> int:
+        """Return the devices that the jobs of a queue, or of a user in it, hold: see ledger.py."""
+        return self._desk.ledger.held(key)
 
     def take_changed(self) -> set[str]:
         """Ids of jobs whose record (their reason to wait included) changed since the last call."""

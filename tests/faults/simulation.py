@@ -13,9 +13,11 @@ import sys
 import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from oneflow.core.errors import JobSpecError
 from oneflow.scheduler.jobs.events import (
     CancelAsked,
     ChangeAsked,
@@ -27,6 +29,7 @@ from oneflow.scheduler.jobs.events import (
     UndrainAsked,
 )
 from oneflow.scheduler.jobs.limits import parse_folder_name
+from oneflow.scheduler.jobs.quotas import Queue, check_queue
 from oneflow.scheduler.jobs.records import DaemonState, JobRecord, JobSpec, JobState
 from oneflow.scheduler.jobs.settings import Settings
 from oneflow.scheduler.jobs.table import Table
@@ -39,6 +42,8 @@ REST_S = 900.0
 DETECTION_S = 25.0  # silence, reconnection with jitter, and a lost message or two
 CLIENT_RETRY_S = 1.5
 
+
+NODES = ("n0", "n1", "n2")
 
 Submission = tuple[str, tuple[str, ...]]  # id and command: jobs of one id have different ones
 Run = tuple[str, int, int]  # id, life, attempt
@@ -56,6 +61,7 @@ class Outcome:
     jobs: int = 0
     restarts: int = 0
     later_lives: int = 0  # jobs that took the id of one that had been removed, and succeeded
+    preempted: int = 0  # attempts that were stopped for a job of higher priority
     crashes: int = 0
     restores: int = 0  # of the scheduler's state, from an older copy
     states: Counter[str] = field(default_factory=Counter)
@@ -74,6 +80,7 @@ class Simulation:
             early_exit_s=rng.choice((5.0, 10.0)),
             grow_s=rng.choice((0.0, 2.0, 10.0)),
             fast_daemons=2 if seed % 4 == 3 else 200,
+            queues={"q": self._choose_queue()},
         )
         self.store = MemoryStore()
         self.scheduler = SimulatedScheduler(world, self.store, self.settings)
@@ -96,13 +103,19 @@ class Simulation:
         loss, duplication = rng.choice((0.01, 0.1)), rng.choice((0.01, 0.2))
         return Quality(False, rng.choice((0.01, 0.2)), loss, duplication)
 
+    def _choose_queue(self) -> Queue:
+        rng = self.world.rng
+        devices, user_devices = rng.randint(2, 4), rng.choice((0, 0, 2))
+        is_preemptible = rng.random() < 0.5
+        return Queue(devices, user_devices, share=2.0, preemptible=is_preemptible)
+
     def _make_daemons(self) -> list[Daemon]:
         rng = self.world.rng
         self.num_devices = rng.randint(3, 8)
         num_nodes = rng.randint(1, 3)
         daemons = []
         for number in range(self.num_devices):
-            node, index = f"n{number % num_nodes}", number // num_nodes
+            node, index = NODES[number % num_nodes], number // num_nodes
             name = f"{node}/cpu:{index}"
             daemons.append(
                 Daemon(
@@ -168,6 +181,7 @@ class Simulation:
 
     def _plan_clients(self) -> None:
         rng = self.world.rng
+        at_once = rng.choice((0, 1, 2))
         for number in range(rng.randint(3, 14)):
             job_id = f"j{number}"
             devices = rng.choice((1, 1, 2, 2, 3, self.num_devices, self.num_devices + 2))
@@ -183,7 +197,13 @@ class Simulation:
                 restart_on=rng.choice(((), (), ("NODE_LOST", "3"), ("OOM_HOST",))),
                 time_limit_s=rng.choice((0.0, 0.0, 0.0, 15.0)),
                 after=self._some_before(number),
+                preemptible=rng.random() < 0.3,
             )
+            if devices <= 2:
+                spec = replace(spec, **self._some_nodes())
+            spec = self._in_queue(spec)
+            if rng.random() < 0.3:
+                spec = replace(spec, array="a", array_index=number, array_limit=at_once)
             self.programs[job_id, spec.argv] = self._make_program(devices)
             at = rng.uniform(0, FAULTS_END_S * 0.8)
             self.world.after(at, lambda s=spec: self._submit(s))  # type: ignore[misc]
@@ -200,6 +220,21 @@ class Simulation:
                 late = at + rng.uniform(5, 60)
                 self.world.after(late, lambda s=spec: self._remove(s))  # type: ignore[misc]
 
+    def _some_nodes(self) -> dict[str, Any]:
+        """Choose a node to run on or not to run on, or none."""
+        rng = self.world.rng
+        node = rng.choice([daemon.node for daemon in self.daemons])
+        chosen = {rng.choice(("only_nodes", "exclude_nodes")): (node,)}
+        return chosen if rng.random() < 0.2 else {}
+
+    def _in_queue(self, spec: JobSpec) -> JobSpec:
+        """Put a job into the queue or not, but into none that could never run it."""
+        in_queue = replace(spec, queue="q")
+        with suppress(JobSpecError):
+            check_queue(in_queue, self.settings.queues)
+            return self.world.rng.choice((spec, in_queue))
+        return spec
+
     def _some_before(self, number: int) -> str:
         """Name none, or one or two of the jobs before this one."""
         rng = self.world.rng
@@ -212,7 +247,8 @@ class Simulation:
         """Until it is acknowledged; sometimes once more, as a client does that heard nothing."""
         submission = spec.name, spec.argv
         key = f"key-of-{spec.name}-{spec.argv}"
-        event = Submitted(spec.name, spec, "user", key, self.world.wall)
+        owner = "ada" if spec.name[-1] in "02468" else "bob"
+        event = Submitted(spec.name, spec, owner, key, self.world.wall)
         if submission in self.removed:
             return
         if self.scheduler.step(event):
@@ -435,8 +471,14 @@ class Simulation:
 
     def _can_never_end(self, job_id: str) -> bool:
         spec = self.scheduler.table.jobs[job_id].spec
-        fits = spec.devices <= self.num_devices
-        spread = len({daemon.node for daemon in self.daemons}) >= spec.nodes
+        nodes = [
+            daemon.node
+            for daemon in self.daemons
+            if daemon.node not in spec.exclude_nodes and daemon.node in (spec.only_nodes or NODES)
+        ]
+        fits = spec.devices <= len(nodes)
+        share = spec.devices // (spec.nodes or 1)
+        spread = sum(nodes.count(node) >= share for node in NODES) >= spec.nodes
         return self.programs[job_id, spec.argv].is_endless or not fits or not spread
 
     def _is_at_rest(self) -> bool:
@@ -524,6 +566,7 @@ def run_seed(seed: int) -> Outcome:
         jobs = simulation.scheduler.table.jobs.values()
         outcome.steps, outcome.jobs = simulation.scheduler.num_steps, len(jobs)
         outcome.crashes, outcome.restores = simulation.scheduler.num_crashes, simulation.restores
+        outcome.preempted = len(simulation.scheduler.preempted)
         outcome.restarts = sum(max(record.attempt - 1, 0) for record in jobs)
         again = [record for record in jobs if record.life and record.state is JobState.SUCCEEDED]
         outcome.later_lives = len(again)
@@ -570,6 +613,7 @@ def _summarize(outcomes: list[Outcome], seconds: float) -> None:
         f"{len(outcomes)} seeds, {sum(bool(o.error) for o in outcomes)} failed, {seconds:.0f} s; "
         f"{jobs} jobs, {sum(o.restarts for o in outcomes)} restarts, "
         f"{sum(o.later_lives for o in outcomes)} successes under ids used again, "
+        f"{sum(o.preempted for o in outcomes)} preempted, "
         f"{sum(o.crashes for o in outcomes)} crashes of the scheduler, {steps} steps"
     )
     for state, count in states.most_common():

@@ -22,6 +22,7 @@ def test_clusters_come_to_rest_whatever_happens(seeds: int) -> None:
     # The faults must have been there: a simulation in which nothing happens proves nothing.
     assert sum(outcome.crashes for outcome in outcomes) > seeds
     assert sum(outcome.restarts for outcome in outcomes) > seeds
+    assert sum(outcome.preempted for outcome in outcomes) > seeds / 10
     assert sum(outcome.restores for outcome in outcomes) > seeds / 10
     assert sum(outcome.later_lives for outcome in outcomes) > seeds / 20
     reasons = {state for outcome in outcomes for state in outcome.states}

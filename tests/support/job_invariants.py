@@ -6,7 +6,9 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from oneflow.scheduler.jobs.attempt import Attempt, RankPhase
+from oneflow.scheduler.jobs.attempt import Attempt, Intent, RankPhase
+from oneflow.scheduler.jobs.ledger import keys_of
+from oneflow.scheduler.jobs.quotas import is_preemptible
 from oneflow.scheduler.jobs.records import REASONS, DaemonState, JobRecord, JobState
 from oneflow.scheduler.jobs.table import Table
 
@@ -41,6 +43,7 @@ def invariants(table: Table) -> list[str]:
         *(said for record in table.jobs.values() for said in _of_record(record, table)),
         *(said for attempt in table.attempts.live.values() for said in _of_attempt(attempt, table)),
         *_of_devices(table),
+        *_of_queues(table),
     ]
 
 
@@ -113,6 +116,26 @@ def _of_devices(table: Table) -> Iterator[str]:
     for epoch, count in epochs.items():
         if count > 1:
             yield f"{count} daemons share epoch {epoch}"
+
+
+def _of_queues(table: Table) -> Iterator[str]:
+    held: Counter[tuple[str, ...]] = Counter()
+    queues = table.settings.queues
+    for attempt in table.attempts.live.values():
+        record = table.jobs.get(attempt.job_id)
+        if record is None:
+            continue
+        held.update(dict.fromkeys(keys_of(record), len(attempt.ranks)))
+        may_stop = is_preemptible(record, queues) or record.spec.most > record.spec.devices
+        if attempt.intent is Intent.RESCHEDULE and not may_stop:
+            yield f"{record.id} is stopped for another job, but is not preemptible"
+    for key, devices in held.items():
+        queue = queues.get(key[1])
+        most = (queue.devices if len(key) == 2 else queue.user_devices) if queue else 0
+        if most and devices > most:
+            yield f"{key} holds {devices} devices of {most}"
+        if devices != table.held(key):
+            yield f"{key} holds {devices} devices, but {table.held(key)} are in the ledger"
 
 
 @dataclass

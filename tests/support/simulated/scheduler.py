@@ -26,6 +26,7 @@ from oneflow.scheduler.jobs.events import (
     SaveJournal,
     SaveUse,
     Submitted,
+    Tell,
     TellFenced,
     TellPrepare,
     TellWelcome,
@@ -151,6 +152,7 @@ class SimulatedScheduler:
         self.num_crashes = 0
         self.last_epoch_told = 0
         self.finals: dict[str, JobState] = {}  # as they are durable
+        self.preempted: set[tuple[str, int, int]] = set()  # attempts stopped for other jobs
         self.restarted: set[str] = set()  # jobs a user asked to run again
         self.life = 0
         self.start()
@@ -312,6 +314,9 @@ class SimulatedScheduler:
             case _:
                 if isinstance(action, TellPrepare):
                     self._check_is_durable(action)
+                if isinstance(action, Tell) and "needs its devices" in action.message.stop.why:
+                    stopped = action.message.stop.id
+                    self.preempted.add((stopped.job_id, stopped.life, stopped.attempt))
                 connection = self.connections.get(action.daemon)
                 if connection and connection.epoch == action.epoch:
                     connection.send("down", action)

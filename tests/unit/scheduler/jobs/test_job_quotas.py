@@ -117,10 +117,10 @@ def test_what_a_queue_holds_is_known_after_a_crash_and_when_nothing_is_left_of_i
     assert after.job("j2").pending.endswith("queue research holds 2 of its 2 cpu devices")
     end(found, "j1")
     end(found, "j2")
-    assert found.table._desk.ledger.held(("cpu", "research")) == 0
+    assert found.table.held(("cpu", "research")) == 0
     found.submit("j3", devices=2, queue="research")
     found.table.withdraw("j3")
-    assert found.table._desk.ledger.held(("cpu", "research")) == 0
+    assert found.table.held(("cpu", "research")) == 0
 
 
 def test_a_queue_that_is_configured_no_more_lets_nothing_begin() -> None:

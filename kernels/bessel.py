@@ -27,10 +27,9 @@ _NAMES = {
 def _computed(xp: ArrayModule, name: str, *args: Array) -> Array:
     """Return a function of scipy.special of numbers as float64."""
     wide = [x.astype(np.float64) for x in args]
-    library: Any = importlib.import_module(
-        "cupyx.scipy.special" if xp is not np else "scipy.special"
-    )
-    if not hasattr(library, name):
+    prefix = "cupyx." if xp.__name__ == "cupy" else ""
+    library: Any = importlib.import_module(f"{prefix}scipy.special")
+    if xp is not np and not (prefix and hasattr(library, name)):
         on_host: Array = xp.asarray(_computed(np, name, *[to_host(x) for x in wide]))
         return on_host
     found: Any = getattr(library, name)(*wide)

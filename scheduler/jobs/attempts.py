@@ -26,6 +26,8 @@ from oneflow.scheduler.jobs.quotas import is_preemptible
 from oneflow.scheduler.jobs.records import Assignment, JobRecord, JobState
 from oneflow.scheduler.jobs.step_context import StepContext
 
+RETELL_EACH_S = 1.5e-3  # for each rank: thousands of answers take a while, and come all the same
+
 
 class Attempts:
     """The attempts that go on, by job: at most one of each."""
@@ -361,8 +363,9 @@ class Attempts:
                 self.lose(attempt, rank, f"{why} of the scheduler's restart")
 
     def _tell_again(self, attempt: Attempt) -> None:
+        patience_s = max(self.desk.settings.retell_s, RETELL_EACH_S * len(attempt.ranks))
         for rank in list(attempt.live_ranks()):
-            if self.desk.now - rank.told_at < self.desk.settings.retell_s:
+            if self.desk.now - rank.told_at < patience_s:
                 continue
             if attempt.is_stopping:
                 self.tell_stop(attempt, rank)

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from oneflow.protos import cluster_pb2 as pb
-from oneflow.scheduler.jobs import queue, table
+from oneflow.scheduler.jobs import attempts, queue, table
 from oneflow.scheduler.jobs.attempt import Attempt, Rank, RankPhase
-from oneflow.scheduler.jobs.events import DaemonJoined, Ticked
+from oneflow.scheduler.jobs.events import DaemonJoined, TellPrepare, Ticked
 from oneflow.scheduler.jobs.records import Assignment
 from oneflow.scheduler.jobs.settings import Settings
 
@@ -102,6 +102,18 @@ def test_the_more_devices_there_are_the_less_often_all_are_looked_at(
     for _ in range(200):
         rig.hear("n0/cpu:0", beat=pb.DaemonBeat(), after_s=0.01)
     assert most - 2 <= len(looks) <= most
+
+
+def test_the_more_ranks_there_are_the_later_they_are_told_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(attempts, "RETELL_EACH_S", 1.0)
+    rig, told = Rig(8), []
+    rig.submit(devices=8)
+    for seconds in (rig.settings.retell_s + 2, 2):  # 8 s for 8 ranks
+        rig.pass_time(seconds)
+        told.append(len(rig.told(TellPrepare)))
+    assert told == [0, 8]
 
 
 def test_devices_that_join_one_after_the_other_are_not_all_shared_out_each_time(

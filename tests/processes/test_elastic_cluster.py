@@ -104,10 +104,11 @@ def test_a_graph_job_goes_on_smaller_and_larger_with_the_losses_of_one_run(
 def test_a_job_gives_its_device_to_one_of_higher_priority_and_goes_on_as_if_undisturbed(
     tmp_path: Path,
 ) -> None:
-    rig = Rig(tmp_path, devices=("cpu:0",))
+    rig = Rig(tmp_path, devices=("cpu:0",), patience=PATIENT)
+    rig.given["scheduler"] = {"table": table(PATIENT) | {"grace_s": 30.0}}  # time to save in
     data = flow.jobs.data.arrays(**rows()).shuffle(3).batch(BATCH).repeat()
     with rig:
-        wishes = {"steps": 120, "checkpoint_every": 1000, "preemptible": True}
+        wishes = {"steps": 400, "checkpoint_every": 1000, "preemptible": True}
         low = rig.client().submit(Train(), data=data, **wishes)
         wait_for(low, 1, 20)
         high = rig.script("print('high')", priority=1)
@@ -119,7 +120,7 @@ def test_a_job_gives_its_device_to_one_of_higher_priority_and_goes_on_as_if_undi
         resumed = [point.step for point in low.metrics(follow=False) if point.attempt == 2]
     assert min(resumed) > 20, "it goes on from the checkpoint of its stop"
     found = [point["loss"] for point in curve]
-    assert found == pytest.approx(losses_alone(120), abs=1e-6)
+    assert found == pytest.approx(losses_alone(400), abs=1e-6)
 
 
 def test_a_script_goes_on_smaller_and_larger_with_the_losses_of_one_run(tmp_path: Path) -> None:

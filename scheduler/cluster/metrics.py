@@ -46,6 +46,7 @@ SLOW_BUCKETS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.
 LAG_S = 0.1
 AUTH_REASONS = ("missing", "bad", "expired", "role")
 LOSSES = ("silent", "died", "left")
+DETECTIONS = ("process", "heartbeat", "rank")
 REJECTIONS = ("oversize", "malformed", "stale_epoch", "duplicate", "unknown")
 SLOT_STATES = ("free", "used", "reserved", "unhealthy")
 _WAITING = (JobState.QUEUED, JobState.RESTARTING)
@@ -95,6 +96,7 @@ class ClusterMetrics(Listener):
             "From a failure until it was noticed.",
             "kind",
             bounds=SLOW_BUCKETS,
+            start=DETECTIONS,
         )
         self.slots = Gauges("oneflow_scheduler_slots", "Devices.", "device_type", "state")
         self.desired = Gauges(

@@ -73,6 +73,12 @@ def test_all_names_are_there(tmp_path: Path) -> None:
     assert sorted(scrape(ClusterMetrics(tmp_path / "db"))) == sorted(NAMES)
 
 
+def test_the_first_failure_that_is_noticed_is_an_increase(tmp_path: Path) -> None:
+    found = scrape(ClusterMetrics(tmp_path / "db"))["oneflow_scheduler_failure_detection_seconds"]
+    counts = {dict(labels)["kind"]: n for labels, n in found.items() if ("", "_count") in labels}
+    assert counts == {"process": 0.0, "heartbeat": 0.0, "rank": 0.0}
+
+
 def test_gauges_follow_the_table(tmp_path: Path) -> None:
     metrics, table = ClusterMetrics(tmp_path / "db"), Table([], 0)
     for number in range(3):

@@ -532,7 +532,7 @@ class Simulation:
                     raise Violation(f"{daemon.name} still has {name}, which was removed")
 
     def _run_one_more(self) -> None:
-        """After any faults: the next job on the same devices succeeds."""
+        """The next job on the same devices succeeds after any faults."""
         spec = JobSpec(name="last", argv=("train",), devices=self.num_devices)
         self.programs["last", spec.argv] = Program(
             steps=3, step_s=0.1, checkpoint_every=0, stop_s=0.1

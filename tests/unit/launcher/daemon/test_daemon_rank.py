@@ -78,7 +78,7 @@ async def _fails() -> None:
 
 
 def test_a_task_that_dies_ends_its_rank(tmp_path: Path) -> None:
-    """Of any cause: a rank that nobody looks after would go on for ever."""
+    """A rank that nobody looks after would go on for ever, so any cause will do."""
 
     async def live() -> tuple[list[str], Any]:
         rank, worker = Rank(KEY, pb.Prepare(), place_in(tmp_path, [])), Undying()

@@ -62,7 +62,7 @@ NEIGHBOURS = (
         ran="two `slurmd` on one host, as root: the three scripts of `deploy/slurm` save at the "
         "signal, are queued again and go on; cancelled jobs stay so; exit codes; an array",
         tests=(f"{OWN}/test_slurm.py",),
-        version=("sbatch", "--version"),
+        version=("slurmctld", "-V"),  # sbatch needs a configuration for that
         programs=("slurmctld", "slurmd", "munged", "sbatch"),
         debian=("slurmctld", "slurmd", "slurm-client", "munge"),
         unproven="several hosts, GPUs, `proctrack/cgroup`, an ordinary user's job",
@@ -97,5 +97,16 @@ NEIGHBOURS = (
         programs=("chromium",),
         debian=("chromium",),
         unproven="Firefox, Safari, screen readers",
+    ),
+    Neighbour(
+        name="image",
+        ran="buildah builds `deploy/Dockerfile` on a stand-in for its base (Debian 12 and its "
+        "Python 3.11, by debootstrap); in it, as user 1000, a cluster begins, a script job runs "
+        "on two devices, the health check answers, the cluster ends",
+        tests=(f"{OWN}/test_image.py",),
+        version=("buildah", "--version"),
+        programs=("buildah", "debootstrap"),
+        debian=("buildah", "debootstrap"),
+        unproven="the image on its own base (`python:slim`), Docker, podman",
     ),
 )

@@ -166,10 +166,9 @@ class CompiledKernel:
         return Layout(self.whole, moved, sizes, self.is_row)
 
     def _compile(self, layout: Layout) -> Callable[..., int]:
-        from oneflow.kernels.expressions.compiled_loop import compile_spec
-        from oneflow.kernels.native import thread_pool
+        from oneflow.kernels.expressions import compiled_loop
 
-        self._hand_out, self._caller = thread_pool.hand_out_loop, thread_pool.piece_caller
+        self._hand_out, self._caller = compiled_loop.hand_out_loop, compiled_loop.piece_caller
         count = len(self.formula.outputs)
         outputs = tuple(
             (root, LoopArray("", dtype, moves))
@@ -184,7 +183,9 @@ class CompiledKernel:
             )
         )
         whole = layout.sizes[-1] % VECTOR_ELEMENTS == 0
-        return compile_spec(Spec(outputs, inputs, tuple(self.kinds), layout.depth, whole))
+        return compiled_loop.compile_spec(
+            Spec(outputs, inputs, tuple(self.kinds), layout.depth, whole)
+        )
 
     def __call__(
         self, xp: ArrayModule, *arrays: Array, rng: Rng | None = None, **_: object

@@ -1,4 +1,5 @@
-"""The compiled loop of a spec: machine code of the text that `loops` writes for it.
+"""The compiled loop of a spec, and its pieces in threads: machine code of the text that `loops`
+writes for it.
 
 Imports llvmlite, which takes a moment: import this in the functions that compile.
 """
@@ -12,6 +13,9 @@ from typing import Any
 
 from oneflow.kernels.expressions.loops import Loop, Spec, loop_parameters
 from oneflow.kernels.native.machine_code import address_of, called, vector_bytes
+from oneflow.kernels.native.thread_pool import hand_out_loop, piece_caller
+
+__all__ = ["compile_spec", "hand_out_loop", "piece_caller"]
 
 
 @lru_cache(maxsize=4096)

@@ -164,9 +164,9 @@ class State:
         """Whether a rank on a daemon of this token needs the file for the attempt that goes on.
         Each rank of thousands asks, so the first that is found has to do.
         """
-        table, graphs = self.driver.table, {digest} | self.plans.graphs_of(digest)
+        table, files = self.driver.table, {digest} | self.plans.graphs_of(digest)
         going_on = [table.jobs[job_id] for job_id in table.attempts.live if job_id in table.jobs]
-        named = [j for j in going_on if j.spec.archive == digest or j.spec.graph in graphs]
+        named = [job for job in going_on if job.spec.files & files]
         lines = (self.lines.current(place.daemon) for job in named for place in job.assignments)
         return any(line is not None and line.token == token for line in lines)
 

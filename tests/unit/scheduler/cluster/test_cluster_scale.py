@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -68,13 +69,15 @@ def test_the_spec_of_a_job_is_encoded_once_for_all_its_ranks(
     assert argvs == {("a",), ("b",)}
 
 
+@pytest.mark.parametrize("kind", ["archive", "graph", "requirements"])
 @pytest.mark.parametrize(("token", "is_needed"), [("daemons", True), ("others", False)])
 def test_a_rank_that_fetches_a_file_does_not_look_at_all_daemons(
-    monkeypatch: pytest.MonkeyPatch, token: str, is_needed: bool
+    monkeypatch: pytest.MonkeyPatch, token: str, is_needed: bool, kind: str
 ) -> None:
     lines = lines_of_all("daemons")
     calls = counted(monkeypatch, lines, "current")
-    job = JobRecord("a", JobSpec(archive=DIGEST), state=JobState.STARTING, assignments=PLACES)
+    spec: Any = replace(JobSpec(), **{kind: DIGEST})
+    job = JobRecord("a", spec, state=JobState.STARTING, assignments=PLACES)
     table = SimpleNamespace(jobs={"a": job}, attempts=SimpleNamespace(live={"a": None}))
     plans = SimpleNamespace(graphs_of=lambda plan: set())
     state: Any = SimpleNamespace(driver=SimpleNamespace(table=table), lines=lines, plans=plans)

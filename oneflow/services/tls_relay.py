@@ -122,6 +122,8 @@ class Relay(threading.Thread):
         if not self._out:
             return False
         try:
+            if self._secured_ended:  # its plain end is closed; some OpenSSLs would say nothing
+                raise BrokenPipeError
             self._out = self._out[self._secured.send(self._out) :]
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             return False

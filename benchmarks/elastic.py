@@ -85,7 +85,7 @@ def train(name: str, folder: str, said: str, steps: int) -> None:
 
 
 def words(name: str, steps: int, said: Path, state: Path) -> list[str]:
-    """Arguments of a rank: this program, and where it keeps what."""
+    """Arguments of a rank: this program, and its folders."""
     own = ["--model", name, "--steps", str(steps), "--said", str(said), "--state", str(state)]
     return [__file__, *own]
 

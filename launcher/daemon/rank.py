@@ -98,7 +98,7 @@ class Rank:
         await self.program.gather()
 
     def discard(self) -> None:
-        """Give back what was gathered, if it was not launched."""
+        """Give back the gathered files and environment, if it was not launched."""
         self._own.release_port()
         self.program.close()
 

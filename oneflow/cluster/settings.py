@@ -361,7 +361,7 @@ def _checked(key: Key, value: Any, where: str) -> Any:
 
 
 def _tables(value: object, where: str) -> dict[str, Any]:
-    """Return tables by name, of a file or as JSON; queue_settings.py judges what is in them."""
+    """Return tables by name, of a file or as JSON; queue_settings.py judges their contents."""
     if isinstance(value, str):
         try:
             value = json.loads(value)

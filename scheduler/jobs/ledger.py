@@ -1,4 +1,5 @@
-"""The use of devices by queues and their users: what they hold now, and have used lately.
+"""The use of devices by queues and their users: devices that they hold now, and device-seconds of
+late.
 
 Use fades: a device-second counts half as much after each half-life. With the rate r at which it
 fades, an account that holds n devices changes by dv/dt = n - r v, so that its value follows from

@@ -3,7 +3,7 @@
 * Only preemptible jobs of lower priority are stopped, and only if the job could begin then.
 * First the lowest priorities that suffice; of their jobs the fewest, then those of lower priority,
   then those that began last.
-* What is being stopped, for whatever reason, counts as free: nobody is stopped where waiting for
+* Jobs that are being stopped, for any reason, count as free: nobody is stopped where waiting for
   that is enough.
 """
 
@@ -47,7 +47,8 @@ def find_victims(
     whether the job could begin if these rivals had ended.
 
     Returns:
-        The victims; [] if what is being stopped already is enough; None if stopping is of no use.
+    The victims; [] if the jobs that are being stopped already are enough; None if stopping is of no
+    use.
     """
     rooms = list(rooms)
     coming = [room for room in rooms if room.rival.is_stopping]

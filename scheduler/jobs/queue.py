@@ -201,7 +201,7 @@ class _Pool:
         return allowed(job.spec, [d for d in found if self._heads.get(d.id, job.id) == job.id])
 
     def rooms(self, job: JobRecord, rivals: Iterable[Rival]) -> list[Room]:
-        """Return what the job could have of the devices of each rival."""
+        """Return the devices of each rival that the job could have."""
         if not self._running:
             for daemon in self._up:
                 self._running.setdefault(self._taken.get(daemon.id, ""), []).append(daemon)

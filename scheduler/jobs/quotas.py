@@ -1,4 +1,4 @@
-"""Queues of jobs: who may use them, and how many devices their running jobs hold together.
+"""Queues of jobs: their users, and how many devices their running jobs hold together.
 
 * A limit is of each type of device by itself, of a queue and of each user in it.
 * A job that its queue has no room for keeps its place there: no later job of the queue (or, where
@@ -128,8 +128,8 @@ class Quotas:
         )
 
     def keep_place(self, job: JobRecord) -> None:
-        """Let no later job have what this one waits for: the user's own limit, if that is in its
-        way, else the queue's.
+        """Let no later job have the room that this one waits for: the user's own limit, if that is
+        in its way, else the queue's.
         """
         for key, _ in self._in_the_way(job)[-1:]:
             self._heads.setdefault(key, job.id)

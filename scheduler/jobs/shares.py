@@ -2,11 +2,11 @@
 
 * Higher priority first; then jobs that have run and wait to go on, first come first.
 * Of the others those of the queue come first that has used least for its share, and of these
-  those of the user that has used least for its own. What has been used fades (ledger.py).
+  those of the user that has used least for its own. Use fades (ledger.py).
 * A device counts for ADVANCE_S more than it was used, also one that a job further ahead in the
   order is to get: jobs that are submitted together to idle devices take turns as well.
-* Between equals the order is that in which the jobs came. Who has used nothing comes first, and
-  who waits uses nothing, so that everybody's turn comes.
+* Between equals the order is that in which the jobs came. A user that has used nothing comes first,
+  and one that waits uses nothing, so that everybody's turn comes.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _in_turn(
     ledger: Ledger,
     now: float,
 ) -> list[JobRecord]:
-    """Order jobs by what their side has used for its weight. side: the account and the weight."""
+    """Order jobs by the use of their side for its weight. side: the account and the weight."""
     used: dict[Key, float] = {}
     turns: dict[str, tuple[float, ...]] = {}
     for job in jobs:

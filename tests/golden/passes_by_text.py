@@ -41,7 +41,7 @@ def run_by_text(text: str, config: JobConfig) -> dict[str, str]:
 
 
 def write_sections(path: Path, sections: dict[str, str]) -> None:
-    """Write the first texts whole, and of the others what each pass changes in the text before."""
+    """Write the first texts whole, and of the others the changes of each pass to the one before."""
     blocks, last = [], ""
     for name, text in sections.items():
         body = text if name in (CONFIG, TRACED) else _changes(last, text)

@@ -1,1 +1,1 @@
-"""Functions of layers: what `nn.functional` shows."""
+"""Functions of layers, which `nn.functional` shows."""

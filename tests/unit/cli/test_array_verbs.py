@@ -22,7 +22,7 @@ def member(index: int, state: JobState) -> JobRecord:
 
 
 class Scheduler:
-    """A cluster with an array, the newest member first; it writes down what is changed."""
+    """A cluster with an array, the newest member first; it writes down the changes."""
 
     def __init__(self) -> None:
         states = (JobState.QUEUED, JobState.RESTARTING, JobState.RUNNING, JobState.SUCCEEDED)

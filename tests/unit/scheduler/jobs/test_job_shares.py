@@ -37,7 +37,7 @@ def ids(jobs: list[JobRecord]) -> list[str]:
 
 
 def left_of(devices: int, ran_s: float, age_s: float, half_life_s: float) -> float:
-    """Sum up in small steps what is left of a use that ended some time ago."""
+    """Sum up in small steps the rest of a use that ended some time ago."""
     step_s = ran_s / 10_000
     ages = (age_s + (number + 0.5) * step_s for number in range(10_000))
     return sum(devices * step_s * 0.5 ** (age / half_life_s) for age in ages)

@@ -69,9 +69,11 @@ class Environments:
             await self._make(home, listed, report)
             return await asyncio.to_thread(Environment, home)
         except FileNotFoundError:
-            lines = report.read_text(errors="replace").strip().splitlines()[-LAST_LINES:]
+            lines = report.read_text(errors="replace").strip().splitlines()
+            faults = [line for line in lines if line.startswith("ERROR: ")] or lines
+            said = "; ".join(faults[-LAST_LINES:])
             raise JobSpecError(
-                "the packages of requirements cannot be installed: " + "; ".join(lines)
+                f"the packages of requirements cannot be installed: {said}"
             ) from None
         finally:
             report.unlink(missing_ok=True)

@@ -41,14 +41,14 @@ class Room:
 def find_victims(
     job: JobRecord, rooms: Iterable[Room], suffices: Callable[[Sequence[Room]], bool]
 ) -> list[Rival] | None:
-    """Choose whom to stop, so that the job can begin.
+    """Choose the jobs to stop, so that this one can begin.
 
     rooms: of rivals; of several that began together those that come first are younger. suffices:
     whether the job could begin if these rivals had ended.
 
     Returns:
-    The victims; [] if the jobs that are being stopped already are enough; None if stopping is of no
-    use.
+        The victims; [] if the jobs that are being stopped already are enough; None if stopping is
+        of no use.
     """
     rooms = list(rooms)
     coming = [room for room in rooms if room.rival.is_stopping]

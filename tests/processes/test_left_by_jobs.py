@@ -54,7 +54,7 @@ os.symlink("/etc/passwd", folder + "/link")"""
     with local.connect() as cluster:
         job = cluster.job(job_id)
         with pytest.raises(ClusterRequestError, match="none of that name"):
-            job.output("../work/leaves.py")
+            job.output("../1/rank0/stdout")
         (tmp_path / "other").mkdir()
         (tmp_path / "other" / "models").symlink_to(tmp_path / "to")
         with pytest.raises(ClusterRequestError, match="no folder of its own"):
